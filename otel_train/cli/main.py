@@ -1,0 +1,87 @@
+"""The command `otel-train`: reads the arguments, hands over to one command, and turns faults into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from otel_train import __version__
+from otel_train.cli.arguments import OK, UNREADABLE, UsageError
+from otel_train.errors import OtelTrainError
+
+# Each names a module of this room with `add` and `execute`; modules of rooms below are imported by `execute` only.
+COMMANDS = ("runs", "show", "logs", "report", "lineage", "prune")
+
+EPILOG = """\
+A run is named by its id, the start of its id, its name, its folder, or the word 'latest'.
+Runs are looked for in --dir, else in $OTEL_TRAIN_DIR, else in ./runs.
+
+examples:
+  otel-train runs                          list the runs, newest first
+  otel-train show latest                   all about the newest run
+  otel-train report latest --open          make its page and open it
+  otel-train logs latest --level warning   its warnings and errors
+  otel-train lineage model.pt              which data, code and parents made this model
+
+exit codes:
+  0  done
+  2  nothing could be read, or the command was not understood
+  3  part of what was read is damaged; the result is of the rest
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="otel-train",
+        description="Look at training runs that otel-train recorded.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"otel-train {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name in COMMANDS:
+        importlib.import_module(f"otel_train.cli.{name}").add(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    _tolerate_narrow_consoles()
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return UNREADABLE
+    try:
+        code: int = arguments.execute(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader, such as `head`, has enough. What is still buffered must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        return 130
+    except (OtelTrainError, UsageError) as fault:
+        print(f"otel-train: {fault}", file=sys.stderr)
+        return UNREADABLE
+    except OSError as fault:
+        place = f"{fault.filename}: " if fault.filename else ""
+        print(f"otel-train: {place}{fault.strerror or fault}", file=sys.stderr)
+        return UNREADABLE
+
+
+def _tolerate_narrow_consoles() -> None:
+    """Let a console that lacks a character of a run's name print its escape instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

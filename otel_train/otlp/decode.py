@@ -1,0 +1,408 @@
+"""Reads OTLP JSON lines back, as tolerantly as the dialects of their writers demand.
+
+Integers and times may be strings or numbers, doubles strings, enums names, ids hex of either case; unknown fields are
+passed over. What cannot be read (a null, an id that is no hex) is left out alone and counted. What is not one whole
+JSON object is refused as a `DamagedLine`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from otel_train.otlp.decode_values import (
+    Damage,
+    attributes,
+    enum,
+    identifier,
+    integer,
+    items,
+    number,
+    text,
+    value,
+    whole_number,
+)
+from otel_train.otlp.histogram import Exemplar, HistogramValue
+from otel_train.record.entries import AttributeValue, LogEntry, SeriesAttributes, SpanEntry, SpanEvent, SpanLink
+from otel_train.semconv import EVENT_NAME, SCOPE_NAME
+
+Resource = dict[str, AttributeValue]
+NO_RECORDED_VALUE = 1
+_SIGNALS = {"resourceMetrics": "metrics", "resourceLogs": "logs", "resourceSpans": "traces"}
+_DELTA = 1
+
+
+class DamagedLine(ValueError):  # noqa: N818 - says what the line is
+    """The line is not one whole JSON object of OTLP; the message says where it breaks."""
+
+
+class MetricPoint(NamedTuple):
+    """One point of a metric. `value` is None for histograms and for a marked gap (`flags` 1), else a number."""
+
+    name: str
+    unit: str
+    description: str
+    kind: str  # gauge, counter, updowncounter, histogram or summary
+    attributes: SeriesAttributes
+    time_ns: int
+    value: int | float | None
+    flags: int = 0
+    start_ns: int = 0
+    histogram: HistogramValue | None = None
+    exemplars: tuple[Exemplar, ...] = ()
+
+
+@dataclass(slots=True)
+class Series:
+    """Points of one series as they stand together in one line: columns of equal length, in the order of the line."""
+
+    name: str
+    unit: str
+    description: str
+    kind: str
+    attributes: SeriesAttributes
+    resource: Resource
+    delta: bool = False
+    times_ns: list[int] = field(default_factory=list)
+    values: list[int | float | None] = field(default_factory=list)
+    # Only where there is something to say; else empty.
+    flags: list[int] = field(default_factory=list)
+    starts_ns: list[int] = field(default_factory=list)
+    histograms: list[HistogramValue] = field(default_factory=list)
+    exemplars: list[tuple[Exemplar, ...]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Request:
+    """What one line holds. `skipped` counts values and entries that could not be read."""
+
+    signal: str  # metrics, logs, traces; empty for an empty request
+    resources: list[Resource] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
+    logs: list[tuple[LogEntry, Resource]] = field(default_factory=list)
+    spans: list[tuple[SpanEntry, Resource]] = field(default_factory=list)
+    skipped: int = 0
+
+    def points(self) -> Iterator[tuple[MetricPoint, Resource]]:
+        """Give every point with the attributes of its resource."""
+        for series in self.series:
+            head = (series.name, series.unit, series.description, series.kind, series.attributes)
+            for index, (time_ns, number_value) in enumerate(zip(series.times_ns, series.values, strict=True)):
+                yield (
+                    MetricPoint(
+                        *head,
+                        time_ns,
+                        number_value,
+                        series.flags[index] if series.flags else 0,
+                        series.starts_ns[index] if series.starts_ns else 0,
+                        series.histograms[index] if series.histograms else None,
+                        series.exemplars[index] if series.exemplars else (),
+                    ),
+                    series.resource,
+                )
+
+
+def parse_line(line: bytes | str) -> dict[str, Any]:
+    """Return the JSON object of a line, checked strictly; DamagedLine where it is not one."""
+    try:
+        document = json.loads(line, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise DamagedLine("nested too deeply") from None
+    except ValueError as fault:
+        raise DamagedLine(str(fault)) from None
+    if not isinstance(document, dict):
+        raise DamagedLine(f"a JSON {type(document).__name__}, not an object")
+    return document
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"bare {name} is not JSON")
+
+
+def decode_line(line: bytes | str, names: Container[str] | None = None) -> Request:
+    """Read one line; with `names`, metrics of other names are passed over. DamagedLine where it is not a request."""
+    return decode_document(parse_line(line), names)
+
+
+def decode_document(document: dict[str, Any], names: Container[str] | None = None) -> Request:
+    """Read one request that is parsed already."""
+    request = Request("")
+    damage = Damage()
+    for block_key, signal in _SIGNALS.items():
+        if block_key not in document:
+            continue
+        request.signal = request.signal or signal
+        for block in items(document, block_key, damage):
+            resource = attributes(block.get("resource") or {}, damage)
+            request.resources.append(resource)
+            if signal == "metrics":
+                _read_metrics(block, resource, names, request, damage)
+            elif signal == "logs":
+                _read_logs(block, resource, request, damage)
+            else:
+                _read_spans(block, resource, request, damage)
+    request.skipped = damage.count
+    return request
+
+
+def _read_metrics(
+    block: dict[str, Any], resource: Resource, names: Container[str] | None, request: Request, damage: Damage
+) -> None:
+    for scope in items(block, "scopeMetrics", damage):
+        for metric in items(scope, "metrics", damage):
+            name = text(metric, "name", damage)
+            if names is not None and name not in names:
+                continue
+            unit, description = text(metric, "unit", damage), text(metric, "description", damage)
+            for key, reader in _KINDS.items():
+                data = metric.get(key)
+                if data is None:
+                    continue
+                if not isinstance(data, dict):
+                    damage.count += 1
+                    continue
+                kind = "histogram" if key == "exponentialHistogram" else key
+                if key == "sum":
+                    kind = "counter" if data.get("isMonotonic") is True else "updowncounter"
+                head = Series(name, unit, description, kind, (), resource)
+                head.delta = enum(data, "aggregationTemporality", damage) == _DELTA
+                reader(head, items(data, "dataPoints", damage), request.series, damage)
+
+
+def _next_series(head: Series, point: dict[str, Any], damage: Damage) -> Series:
+    pairs = tuple([(key, _hashable(entry)) for key, entry in attributes(point, damage).items()])
+    return Series(head.name, head.unit, head.description, head.kind, pairs, head.resource, head.delta)
+
+
+def _hashable(entry: Any) -> Any:
+    if isinstance(entry, list):
+        return tuple(map(_hashable, entry))
+    if isinstance(entry, dict):
+        return tuple((key, _hashable(item)) for key, item in entry.items())
+    return entry
+
+
+_NOTHING_YET: Any = object()
+
+
+def _read_numbers(head: Series, points: list[dict[str, Any]], found: list[Series], damage: Damage) -> None:
+    series, last_attributes = head, _NOTHING_YET
+    fresh: list[Series] = []
+    for point in points:
+        get = point.get
+        point_attributes = get("attributes")
+        if point_attributes != last_attributes:
+            # Points of one series mostly stand together, so comparing raw attributes spares reading them each time.
+            last_attributes = point_attributes
+            series = _next_series(head, point, damage)
+            fresh.append(series)
+        time_text, entry = get("timeUnixNano"), get("asDouble")
+        if (
+            entry.__class__ is float
+            and entry - entry == 0.0
+            and time_text.__class__ is str
+            and time_text.isdecimal()
+            and len(point) == (2 if point_attributes is None else 3)
+            and not series.flags
+        ):
+            series.times_ns.append(int(time_text))
+            series.values.append(entry)
+        else:
+            _add_number(series, point, damage)
+    found.extend(series for series in fresh if series.times_ns)
+
+
+# The keys of a point that has nothing rare about it.
+_PLAIN = {"attributes", "timeUnixNano", "asDouble", "asInt"}
+
+
+def _add_number(series: Series, point: dict[str, Any], damage: Damage) -> None:
+    entry = _number_of(point, damage)
+    if entry is None and not integer(point, "flags", damage) & NO_RECORDED_VALUE:
+        damage.count += 1
+        return
+    series.times_ns.append(integer(point, "timeUnixNano", damage))
+    series.values.append(entry)
+    if not _PLAIN.issuperset(point):
+        _add_rare(series, point, damage)
+    elif series.flags:
+        _pad(series)
+
+
+def _number_of(point: dict[str, Any], damage: Damage) -> int | float | None:
+    if "flags" in point and integer(point, "flags", damage) & NO_RECORDED_VALUE:
+        return None
+    if point.get("asInt") is not None:
+        return whole_number(point["asInt"])
+    return number(point.get("asDouble"))
+
+
+def _pad(series: Series) -> None:
+    count = len(series.times_ns)
+    for column, empty in ((series.flags, 0), (series.starts_ns, 0)):
+        column.extend([empty] * (count - len(column)))
+    series.exemplars.extend([()] * (count - len(series.exemplars)))
+
+
+def _add_rare(series: Series, point: dict[str, Any], damage: Damage) -> None:
+    """Fill the columns that only some points have, so that they stay as long as the times."""
+    _pad(series)
+    series.flags[-1] = integer(point, "flags", damage)
+    series.starts_ns[-1] = integer(point, "startTimeUnixNano", damage)
+    series.exemplars[-1] = _exemplars(point, damage)
+
+
+def _exemplars(point: dict[str, Any], damage: Damage) -> tuple[Exemplar, ...]:
+    found = []
+    for exemplar in items(point, "exemplars", damage):
+        entry = _number_of(exemplar, damage)
+        if entry is None:
+            damage.count += 1
+            continue
+        found.append(
+            Exemplar(
+                time_ns=integer(exemplar, "timeUnixNano", damage),
+                value=entry,
+                trace_id=identifier(exemplar, "traceId", 32, damage),
+                span_id=identifier(exemplar, "spanId", 16, damage),
+                attributes=attributes(exemplar, damage, "filteredAttributes"),
+            )
+        )
+    return tuple(found)
+
+
+def _read_histograms(head: Series, points: list[dict[str, Any]], found: list[Series], damage: Damage) -> None:
+    for point in points:
+        series = _next_series(head, point, damage)
+        if found and found[-1].attributes == series.attributes and found[-1].name == head.name:
+            series = found[-1]
+        else:
+            found.append(series)
+        series.times_ns.append(integer(point, "timeUnixNano", damage))
+        series.values.append(None)
+        series.histograms.append(_histogram(point, damage))
+        _add_rare(series, point, damage)
+
+
+def _histogram(point: dict[str, Any], damage: Damage) -> HistogramValue:
+    positive, negative = _side(point, "positive", damage), _side(point, "negative", damage)
+    quantiles = [(number(q.get("quantile")), number(q.get("value"))) for q in items(point, "quantileValues", damage)]
+    return HistogramValue(
+        count=integer(point, "count", damage),
+        sum=number(point.get("sum")) or 0.0,
+        min=number(point.get("min")),
+        max=number(point.get("max")),
+        # An exponential point at scale 0 may leave the field out; by then only its buckets tell what it is.
+        scale=integer(point, "scale", damage)
+        if "scale" in point or "positive" in point or "negative" in point
+        else None,
+        zero_count=integer(point, "zeroCount", damage),
+        positive_offset=positive[0],
+        positive_counts=positive[1],
+        negative_offset=negative[0],
+        negative_counts=negative[1],
+        bounds=tuple(number(bound) or 0.0 for bound in point.get("explicitBounds") or ()),
+        bucket_counts=tuple(int(count) for count in point.get("bucketCounts") or ()),
+        quantiles=tuple((q or 0.0, v or 0.0) for q, v in quantiles),
+    )
+
+
+def _side(point: dict[str, Any], key: str, damage: Damage) -> tuple[int, tuple[int, ...]]:
+    side = point.get(key)
+    if not isinstance(side, dict):
+        return 0, ()
+    return integer(side, "offset", damage), tuple(int(count) for count in side.get("bucketCounts") or ())
+
+
+_KINDS = {
+    "gauge": _read_numbers,
+    "sum": _read_numbers,
+    "histogram": _read_histograms,
+    "exponentialHistogram": _read_histograms,
+    "summary": _read_histograms,
+}
+
+
+def _scope_of(scope: dict[str, Any], damage: Damage) -> tuple[str, str]:
+    described = scope.get("scope")
+    if not isinstance(described, dict):
+        return "", ""
+    name = text(described, "name", damage)
+    return ("", "") if name == SCOPE_NAME else (name, text(described, "version", damage))
+
+
+def _read_logs(block: dict[str, Any], resource: Resource, request: Request, damage: Damage) -> None:
+    for scope in items(block, "scopeLogs", damage):
+        name, version = _scope_of(scope, damage)
+        for record in items(scope, "logRecords", damage):
+            pairs = attributes(record, damage)
+            body = value(record["body"], damage) if record.get("body") else ""
+            entry = LogEntry(
+                time_ns=integer(record, "timeUnixNano", damage),
+                observed_time_ns=integer(record, "observedTimeUnixNano", damage),
+                severity_number=enum(record, "severityNumber", damage),
+                severity_text=text(record, "severityText", damage),
+                body="" if body is None else body,
+                attributes=pairs,
+                event_name=text(record, "eventName", damage) or str(pairs.get(EVENT_NAME, "")),
+                trace_id=identifier(record, "traceId", 32, damage),
+                span_id=identifier(record, "spanId", 16, damage),
+                flags=integer(record, "flags", damage),
+                dropped_attributes=integer(record, "droppedAttributesCount", damage),
+                scope=name,
+                scope_version=version,
+            )
+            request.logs.append((entry, resource))
+
+
+def _read_spans(block: dict[str, Any], resource: Resource, request: Request, damage: Damage) -> None:
+    for scope in items(block, "scopeSpans", damage):
+        name, version = _scope_of(scope, damage)
+        for span in items(scope, "spans", damage):
+            request.spans.append((_span(span, name, version, damage), resource))
+
+
+def _span(span: dict[str, Any], scope: str, scope_version: str, damage: Damage) -> SpanEntry:
+    status = span.get("status")
+    if not isinstance(status, dict):
+        status = {}
+    return SpanEntry(
+        name=text(span, "name", damage),
+        trace_id=identifier(span, "traceId", 32, damage),
+        span_id=identifier(span, "spanId", 16, damage),
+        parent_span_id=identifier(span, "parentSpanId", 16, damage),
+        start_ns=integer(span, "startTimeUnixNano", damage),
+        end_ns=integer(span, "endTimeUnixNano", damage),
+        kind=enum(span, "kind", damage),
+        attributes=attributes(span, damage),
+        events=[
+            SpanEvent(
+                time_ns=integer(event, "timeUnixNano", damage),
+                name=text(event, "name", damage),
+                attributes=attributes(event, damage),
+                dropped_attributes=integer(event, "droppedAttributesCount", damage),
+            )
+            for event in items(span, "events", damage)
+        ],
+        links=[
+            SpanLink(
+                trace_id=identifier(link, "traceId", 32, damage),
+                span_id=identifier(link, "spanId", 16, damage),
+                attributes=attributes(link, damage),
+                dropped_attributes=integer(link, "droppedAttributesCount", damage),
+                flags=integer(link, "flags", damage),
+            )
+            for link in items(span, "links", damage)
+        ],
+        status_code=enum(status, "code", damage),
+        status_message=text(status, "message", damage),
+        scope=scope,
+        scope_version=scope_version,
+        trace_state=text(span, "traceState", damage),
+        flags=integer(span, "flags", damage),
+        dropped_attributes=integer(span, "droppedAttributesCount", damage),
+        dropped_events=integer(span, "droppedEventsCount", damage),
+        dropped_links=integer(span, "droppedLinksCount", damage),
+    )

@@ -1,0 +1,51 @@
+"""Iterates over epochs, each a span that is the current one while its body runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, Any
+
+from otel_train.run.spans import Activation
+from otel_train.semconv import EPOCH
+
+if TYPE_CHECKING:
+    from otel_train.run.run import Run
+
+
+class EpochLoop:
+    """An iterable over epoch numbers; `len()` where it is known. Made by `Run.epochs`."""
+
+    def __init__(self, run: Run, epochs: Iterable[int]) -> None:
+        self._run = run
+        self._epochs = epochs
+
+    def __len__(self) -> int:
+        if isinstance(self._epochs, Sized):
+            return len(self._epochs)
+        raise TypeError(f"{type(self._epochs).__name__} has no length")
+
+    def __iter__(self) -> Iterator[int]:
+        run = self._run
+        outer = run.points.epoch
+        span: Any = None
+        activation: Activation | None = None
+        try:
+            for epoch in self._epochs:
+                run.points.epoch = epoch if isinstance(epoch, int) else None
+                with run.guard("epochs"):
+                    span = run.spans.start("epoch", {EPOCH: epoch} if isinstance(epoch, int) else {})
+                    activation = Activation(span)
+                yield epoch
+                self._end(span, activation)
+                span = activation = None
+        finally:
+            # Also where the loop is left by `break` or an exception.
+            self._end(span, activation)
+            run.points.epoch = outer
+
+    def _end(self, span: Any, activation: Activation | None) -> None:
+        with self._run.guard("epochs"):
+            if activation is not None:
+                activation.close()
+            if span is not None:
+                self._run.spans.end(span)

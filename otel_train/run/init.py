@@ -1,0 +1,176 @@
+"""Opens a run: checks every argument first, then starts to record, and returns within some tenths of a second."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from otel_train.config import Settings, is_disabled, resolve
+from otel_train.errors import ConfigError
+from otel_train.lineage.environment import script_path
+from otel_train.lineage.launch import group_hint, next_sequence
+from otel_train.lineage.process_identity import read_identity
+from otel_train.lineage.project import project_name
+from otel_train.lineage.ranks import Ranks, detect_ranks, loaded_distributed
+from otel_train.lineage.redact import Redactor
+from otel_train.lineage.run_config import RunConfig
+from otel_train.lineage.seeds import describe_seeds, seed_everything
+from otel_train.run import current
+from otel_train.run.disabled import DisabledRun
+from otel_train.run.ending import PROCESS_END
+from otel_train.run.opening import Opening
+from otel_train.run.run import Run
+from otel_train.run.session import Session
+from otel_train.runlog.folder import check_run_id
+
+_log = logging.getLogger("otel_train")
+
+
+def init(
+    project: str | None = None,
+    *,
+    config: object = None,
+    name: str | None = None,
+    group: str | None = None,
+    tags: Sequence[str] | None = None,
+    notes: str | None = None,
+    seed: int | None = None,
+    run_id: str | None = None,
+    resume: str | None = None,
+    dir: str | PathLike[str] | None = None,  # noqa: A002 - the word that people look for
+    **settings: Any,
+) -> Run:
+    """Start a run, and return it; use it as a context manager, or call `finish()`, or just let the process end.
+
+    `project` is the resource's service.name; without it `OTEL_SERVICE_NAME`, else the script's folder. `config` is a
+    mapping, Namespace, dataclass or OmegaConf. `seed` seeds Python's `random`, NumPy and torch, and is recorded.
+    `resume` continues an earlier run, by its id, as a new attempt in the same folder; "auto" continues the one that the
+    scheduler requeued, else starts a new one. `dir` is the root folder of all runs (`OTEL_TRAIN_DIR`, else `./runs`).
+    `settings` are the others of `otel_train.config.SETTINGS`, such as `console="pretty"`, `every={"train.*": 10}`,
+    `capture_output=True`. With `OTEL_SDK_DISABLED=true` nothing is recorded.
+
+    Raises ConfigError, which names argument, value and fix; RunIdInUseError where `run_id` is that of an existing run;
+    RunNotFoundError where there is nothing to resume.
+    """
+    environ = os.environ
+    arguments = {"project": project, "name": name, "group": group, "tags": tags, "notes": notes, "dir": dir, **settings}
+    checked = _checked(arguments, environ)
+    _check_identity(run_id, resume)
+    redactor = Redactor(checked["redact"])
+    made: list[Run] = []
+    run_config = RunConfig(
+        config, redactor, lambda plain, changed: _config_changed(made[0], plain, changed) if made else None
+    )
+    seeds = seed_everything(seed) if seed is not None else describe_seeds()
+    if is_disabled(environ):
+        return DisabledRun(checked, run_config)
+    former = current.made_here()
+    if former is not None:
+        _log.warning("init() ends run %s, which was open in this thread", former)
+        former.finish()
+    ranks = detect_ranks(environ, loaded_distributed())
+    project_text = project_name(project or checked["project"], environ, script_path(), os.getcwd())
+    opening = Opening(
+        Path(checked["dir"]),
+        ranks,
+        run_id=run_id,
+        resume=resume,
+        project=project_text,
+        sequence=next_sequence() if ranks.shared else 0,
+    )
+    session = Session(
+        checked,
+        project=project_text,
+        ranks=ranks,
+        redactor=redactor,
+        environ=environ,
+        seed=seeds,
+    )
+    run = _open(checked, session, run_config, opening)
+    current.register(run)
+    PROCESS_END.install()
+    session.start_sources(run)
+    _announce(run, ranks)
+    made.append(run)
+    return run
+
+
+def _checked(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    from otel_train.config import BY_NAME
+
+    for key, value in arguments.items():
+        if key not in BY_NAME:
+            raise ConfigError(key, value, f"init() has no such argument; settings are {', '.join(sorted(BY_NAME))}")
+    return resolve(arguments, environ)
+
+
+def _check_identity(run_id: str | None, resume: str | None) -> None:
+    for field, value in (("run_id", run_id), ("resume", resume)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(field, value, "use a run's id, a text")
+    if run_id is not None:
+        check_run_id(run_id)
+        if resume is not None:
+            raise ConfigError("run_id", run_id, "leave it out with resume=, which names the run already")
+    if resume is not None and resume != "auto":
+        check_run_id(resume)
+
+
+def _open(settings: Settings, session: Session, config: RunConfig, opening: Opening) -> Run:
+    if opening.must_wait:
+        run = Run(settings, session, config)
+
+        def wait() -> None:
+            try:
+                session.open(run, opening.wait(), opening)
+            except Exception:  # noqa: BLE001 - on this thread nobody could catch it; training goes on unrecorded
+                _log.exception("rank %d is not recorded: the run could not be opened", session.ranks.rank)
+                session.give_up()
+
+        threading.Thread(target=wait, name="otel-train-open", daemon=True).start()
+        return run
+    opened = opening.open_main(session.document)
+    run = Run(settings, session, config, first_step=_first_step(opened.former))
+    session.open(run, opened, opening)
+    return run
+
+
+def _first_step(former: Mapping[str, Any] | None) -> int:
+    """Return the step after the newest checkpoint: that is where a resumed training goes on; 0 where there is none."""
+    steps = [
+        entry["step"]
+        for entry in (former or {}).get("checkpoints", [])
+        if isinstance(entry, Mapping) and entry.get("role") != "loaded" and isinstance(entry.get("step"), int)
+    ]
+    return steps[-1] + 1 if steps else 0
+
+
+def _announce(run: Run, ranks: Ranks) -> None:
+    with run.guard("init"):
+        run.events.emit("run.start", f"run started in {run.session.root}", {"dl.launcher": ranks.launcher})
+        if len(run.config):
+            run.events.emit("run.config", _flat(run.config.plain()))
+        for notice in ranks.notices:
+            _log.warning("%s", notice)
+            run.events.notice(notice, "WARN")
+        hint = group_hint(ranks, read_identity()) if ranks.world_size > 1 and not ranks.shared else None
+        if hint and not run.settings["group"]:
+            run.session.file.set(group=hint)
+
+
+def _config_changed(run: Run, plain: dict[str, Any], changed: Sequence[Mapping[str, Any]]) -> None:
+    with run.guard("config.update"):
+        run.session.file.set_attempt(config=plain)
+        keys = [str(entry["key"]) for entry in changed]
+        run.events.emit("run.config", _flat(plain), {"changed": keys})
+
+
+def _flat(plain: Mapping[str, Any]) -> Any:
+    from otel_train.run.events import without_none
+
+    return without_none(plain)

@@ -1,0 +1,91 @@
+"""Keeps run.json true while the run goes on: changes are gathered, and written together off the training thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from otel_train.runlog.folder import RunFolder
+
+Change = Callable[[dict[str, Any]], None]
+
+
+class RunFile:
+    """The part of run.json that one attempt owns. Only rank 0 writes it; on the other ranks nothing happens."""
+
+    def __init__(self, folder: RunFolder | None, attempt: int, *, writes: bool) -> None:
+        self._folder = folder
+        self._attempt = attempt
+        self._writes = writes
+        self._changes: list[Change] = []
+        self._forward: RunFile | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def detached(cls) -> RunFile:
+        """Return one that gathers changes until the run's folder is known."""
+        return cls(None, 0, writes=True)
+
+    def attached(self, folder: RunFolder, attempt: int, *, writes: bool) -> RunFile:
+        """Return the file of a folder, with what was gathered so far behind what its owner writes first."""
+        file = RunFile(folder, attempt, writes=writes)
+        with self._lock:
+            file._changes = self._changes if writes else []
+            self._forward = file
+        return file
+
+    def change(self, change: Change) -> None:
+        """Apply a change to the document with the next flush."""
+        if self._forward is not None:
+            self._forward.change(change)
+        elif self._writes:
+            with self._lock:
+                self._changes.append(change)
+
+    def set(self, **values: Any) -> None:
+        """Set keys of the document."""
+        self.change(lambda document: document.update(values))
+
+    def set_attempt(self, **values: Any) -> None:
+        """Set keys of this attempt's entry."""
+        self.change(lambda document: self.entry(document).update(values))
+
+    def append(self, name: str, record: dict[str, Any]) -> None:
+        """Add a record to one of the document's lists."""
+        self.change(lambda document: document.setdefault(name, []).append(record))
+
+    def entry(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return this attempt's entry of the document, made where it is missing."""
+        attempts: list[dict[str, Any]] = document.setdefault("attempts", [])
+        for entry in attempts:
+            if entry.get("attempt") == self._attempt:
+                return entry
+        attempts.append({"attempt": self._attempt})
+        return attempts[-1]
+
+    def flush(self) -> bool:
+        """Write what was gathered; False where the disk refuses, and then it is tried again with the next flush."""
+        folder = self._folder
+        if folder is None:
+            return False
+        with self._lock:
+            changes, self._changes = self._changes, []
+        if not changes:
+            return True
+
+        def apply(document: dict[str, Any]) -> None:
+            for change in changes:
+                change(document)
+
+        if folder.update(apply):
+            return True
+        with self._lock:
+            self._changes = changes + self._changes
+        return False
+
+    def abandon(self) -> None:
+        """In a forked child: write nothing."""
+        self._writes = False
+        self._lock = threading.Lock()
+        self._changes = []

@@ -1,0 +1,393 @@
+"""Opens the rooms of one run, joins them, and closes them again in order, within the time that `finish` has."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_train import __version__
+from otel_train.clock import NS_PER_S, iso, mono_ns, wall_ns
+from otel_train.errors import RunFolderError
+from otel_train.lineage.hash_pool import HashHandle, HashPool
+from otel_train.lineage.project import default_run_name
+from otel_train.lineage.redact import Redactor
+from otel_train.lineage.resource import resource_attributes
+from otel_train.record.entries import AttributeValue
+from otel_train.run import current, log_sources, providers
+from otel_train.run.describing import describe, for_event
+from otel_train.run.ending import PROCESS_END, exit_code_of
+from otel_train.run.events import is_out_of_memory, without_none
+from otel_train.run.opening import Opened, Opening
+from otel_train.run.run_file import RunFile
+from otel_train.run.sink import RunSink
+from otel_train.run.spans import RunSpans
+from otel_train.runlog.processes import Processes
+from otel_train.runlog.recorder import Recorder, RunTrace
+from otel_train.sources.console import Console
+from otel_train.sources.gpu import GpuSampler
+from otel_train.sources.host import HostSampler
+from otel_train.sources.process import ProcessSampler
+from otel_train.sources.sampler import MachineSource, Sampler
+
+if TYPE_CHECKING:
+    from otel_train.config import Settings
+    from otel_train.lineage.ranks import Ranks
+    from otel_train.run.run import Run
+
+_log = logging.getLogger("otel_train")
+
+# Shares of the time of `finish`: what is in the way of the run log's own end must leave it time.
+SAMPLER_SHARE = 0.2
+POOL_SHARE = 0.4
+
+
+class Session:
+    """Everything that a run holds open. Made before the run's id is known; `open` is called once it is."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        project: str,
+        ranks: Ranks,
+        redactor: Redactor,
+        environ: Mapping[str, str],
+        seed: Mapping[str, Any] | None,
+    ) -> None:
+        self.settings = settings
+        self.project = project
+        self.ranks = ranks
+        self.redactor = redactor
+        self.environ = dict(environ)
+        self.seed = seed
+        self.root = Path(settings["dir"])
+        self.name = settings["name"] or ""
+        console = Console(settings["console"], level=settings["console_level"]) if settings["console"] else None
+        self.sink = RunSink(level=settings["log_level"], console=console)
+        self.spans = RunSpans({}, self.sink.emit_sdk_span, self.sink.emit_span, environ)
+        self.pool = HashPool()
+        self.opened_now: Opened | None = None
+        self.file: RunFile = RunFile.detached()
+        self._opened = threading.Event()
+        self._describing = HashPool("otel-train-describe")
+        self._environment: HashHandle[dict[str, Any]] | None = None
+        self._recorder: Recorder | None = None
+        self._sampler: Sampler | None = None
+        self._opening: Opening | None = None
+        self._sources: log_sources.LogSources | None = None
+        self._start_ns = wall_ns()
+
+    # Opening -------------------------------------------------------------------------------------------------------
+
+    def document(self, run_id: str, attempt: int) -> dict[str, Any]:
+        """Return run.json of a new run."""
+        return {
+            "run_id": run_id,
+            "run_name": self.name or default_run_name(run_id),
+            "project": self.project,
+            "group": self.settings["group"],
+            "tags": list(self.settings["tags"]),
+            "notes": self.settings["notes"] or "",
+            "created": iso(self._start_ns),
+            "status": "running",
+            "attempts": [],
+            "datasets": [],
+            "checkpoints": [],
+            "stages": [],
+        }
+
+    def entry(self, run: Run, opened: Opened) -> dict[str, Any]:
+        """Return this attempt's entry of run.json."""
+        processes = Processes()
+        pid = os.getpid()
+        return {
+            "attempt": opened.attempt,
+            "started": iso(self._start_ns),
+            "ended": None,
+            "status": "running",
+            "exit_code": None,
+            "reason": None,
+            "host": processes.host(),
+            "pid": pid,
+            "process_start": processes.started(pid),
+            "boot_id": processes.boot_id(),
+            "cgroup": processes.cgroup(),
+            "oom_kill_at_start": processes.oom_kills(processes.cgroup()),
+            "world_size": self.ranks.world_size,
+            "launcher": self.ranks.launcher,
+            "launch_key": self.ranks.launch_key,
+            "resumed_from": opened.resumed_from,
+            "changes": [],
+            "config": run.config.plain(),
+            "environment": {},
+            "seed": self.seed,
+        }
+
+    def open(self, run: Run, opened: Opened, opening: Opening) -> None:
+        """Start to write: file, recorder, spans. Called once, in `init` or when rank 0's id is there."""
+        self._opening = opening
+        if opened.former is not None:
+            self.name = self.name or str(opened.former.get("run_name") or "")
+        self.name = self.name or default_run_name(opened.run_id)
+        writes = self.ranks.is_main or opened.notice.startswith("rank")
+        self.file = file = self.file.attached(opened.folder, opened.attempt, writes=writes)
+        file.change(lambda document: file.entry(document).update(self.entry(run, opened)))
+        file.set(status="running")
+        file.flush()
+        resource = resource_attributes(
+            project=self.project,
+            run_id=opened.run_id,
+            run_name=self.name,
+            attempt=opened.attempt,
+            ranks=self.ranks,
+            environ=self.environ,
+        )
+        marked = self.spans.mark_run(self.name, {"run_id": opened.run_id, "run_attempt": opened.attempt})
+        recorder = Recorder(
+            opened.rank_folder,
+            resource,
+            run.points.buffer,
+            run.digest,
+            RunTrace(marked.trace_id, marked.span_id),
+            version=__version__,
+            flush_interval_s=self.settings["flush_interval_s"],
+            segment_bytes=self.settings["segment_size"],
+            max_run_bytes=self.settings["max_run_size"],
+            on_cycle=self._on_cycle(),
+        )
+        self._recorder = recorder
+        self.sink.attach(recorder)
+        recorder.start()
+        self.opened_now = opened
+        self._opened.set()
+        if opened.notice:
+            run.events.notice(opened.notice)
+            _log.info("%s", opened.notice)
+
+    def start_sources(self, run: Run) -> None:
+        """Install the log sources and start to read the machine and the environment; returns at once."""
+        settings = self.settings
+        sources = log_sources.LogSources(
+            self.redactor,
+            level=settings["log_level"] if not settings["console"] else "TRACE",
+            flood_per_s=settings["flood_per_s"],
+            logs=settings["capture_logs"],
+            output=settings["capture_output"],
+        )
+        self._sources = log_sources.ensure_installed(sources)
+        providers.install()
+        # On a machine with several ranks the first reads the host, and each its own card.
+        first_here = self.ranks.local_rank in (None, 0)
+        indices = {self.ranks.local_rank} if self.ranks.shared and self.ranks.local_rank is not None else None
+        host = HostSampler(self.root)
+        gpu = GpuSampler(environ=self.environ, indices=indices)
+        if settings["sample_machine"]:
+            machine: list[MachineSource] = [*([host] if first_here else []), ProcessSampler(), gpu]
+            self._sampler = Sampler(self.sink, machine, interval_s=settings["sample_interval_s"])
+            self._sampler.start()
+
+        def keep(environment: dict[str, Any] | None, fault: BaseException | None) -> None:
+            with run.guard("environment"):
+                if environment is None:
+                    run.warn(f"the environment could not be described: {fault}")
+                    return
+                self.file.set_attempt(environment=environment)
+                run.events.emit("run.environment", without_none(for_event(environment)), severity="INFO")
+                self.compare(run)
+
+        self._environment = self._describing.submit(
+            lambda: describe(self.redactor, host, gpu, self.environ, code=settings["git"]), then=keep
+        )
+
+    def compare(self, run: Run) -> None:
+        """Say what differs from the attempt that this one goes on from, once the environment is known."""
+        opened = self.opened_now
+        if opened is None or opened.former is None:
+            return
+        from otel_train.lineage.changes import changes, summary
+
+        attempts = [entry for entry in opened.former.get("attempts", []) if entry.get("attempt") == opened.resumed_from]
+        if not attempts:
+            return
+        environment = self.environment(0.0)
+        new = {"config": run.config.plain(), "environment": environment, "seed": self.seed}
+        old = {key: attempts[0].get(key) for key in ("config", "environment", "seed")}
+        found = changes(old, new)
+        self.file.set_attempt(changes=found)
+        body = summary(found)
+        attributes: dict[str, AttributeValue] = {
+            "resumed_from": opened.resumed_from or 0,
+            "changes": [f"{entry['what']} {entry['key']}: {entry['old']} -> {entry['new']}" for entry in found[:100]],
+        }
+        run.events.emit("run.resumed", body, attributes)
+        _log.info("attempt %d of run %s: %s", opened.attempt, opened.run_id, body)
+
+    def _on_cycle(self) -> Callable[[], None]:
+        next_ns = 0
+
+        def cycle() -> None:
+            nonlocal next_ns
+            self.file.flush()
+            if mono_ns() >= next_ns:
+                next_ns = mono_ns() + int(self.settings["sample_interval_s"] * NS_PER_S)
+                if self._sources is not None:
+                    self._sources.heartbeat()
+                if current.open_runs()[:1] and current.open_runs()[0].session is self:
+                    providers.collect(self.sink.emit_sdk_metrics)
+
+        return cycle
+
+    # Reading -------------------------------------------------------------------------------------------------------
+
+    def opened(self) -> Opened:
+        """Return the run's place; on a rank that waits for rank 0 this waits too."""
+        self._opened.wait()
+        if self.opened_now is None:
+            raise RunFolderError("the run could not be opened; see the log")
+        return self.opened_now
+
+    def give_up(self) -> None:
+        """Let those go on who wait for a run that cannot be opened."""
+        self._opened.set()
+
+    def environment(self, timeout_s: float) -> dict[str, Any]:
+        """Return the environment record, {} where it is not there in time."""
+        if self._environment is None:
+            return {}
+        try:
+            return self._environment.result(timeout_s)
+        except Exception:  # noqa: BLE001 - late or failed: the record says so elsewhere
+            return {}
+
+    def flush(self, timeout_s: float) -> bool:
+        """Put on disk what was recorded so far."""
+        return self._recorder is not None and self._recorder.flush(timeout_s) and self.file.flush()
+
+    def recorded_points(self) -> int:
+        """Points on record."""
+        return 0 if self._recorder is None else self._recorder.accounting.recorded["metrics"]
+
+    def last_values(self) -> dict[str, Any]:
+        """Return the last value of each of the user's metrics."""
+        recorder = self._recorder
+        if recorder is None:
+            return {}
+        recorder.flush(1.0)
+        return {
+            f"{series.split}/{series.key}" if series.split else series.key: summary.to_dict()["last"]
+            for series, summary in list(recorder.digest.summaries.by_series.items())
+        }
+
+    # Ending --------------------------------------------------------------------------------------------------------
+
+    def end(
+        self,
+        run: Run,
+        status: str | None,
+        reason: str | None,
+        exception: BaseException | None,
+        exit_code: int | None,
+    ) -> None:
+        """Close everything by the deadline; see `Run.finish`."""
+        budget_s = self.settings["finish_timeout_s"]
+        deadline_ns = mono_ns() + int(budget_s * NS_PER_S)
+        in_flight = exception if exception is not None else sys.exc_info()[1]
+        status, reason, exit_code = judge(status, reason, in_flight, exit_code)
+        last = current.unregister(run)
+        if self._sources is not None:
+            self._sources.flush(self.sink)
+        if last:
+            log_sources.uninstall()
+            PROCESS_END.uninstall()
+        truncated = self.spans.truncate()
+        if self._sampler is not None:
+            self._sampler.stop(budget_s * SAMPLER_SHARE)
+        unhashed = self.pool.close(budget_s * POOL_SHARE) + self._describing.close(budget_s * SAMPLER_SHARE)
+        if unhashed:
+            run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
+        self._write_end(run, status, reason, in_flight, exit_code, truncated)
+        run.points.buffer.capacity_slots = -1
+        run.points.overflow_cause = "after the end"
+        recorder, opened = self._recorder, self.opened_now
+        if recorder is None or opened is None:
+            _log.warning("the run ended before its id was known; %d records are lost", len(run.points.buffer.entries))
+            return
+        recorder.stop(deadline_ns, status)
+        summaries = {
+            f"{series.split}/{series.key}" if series.split else series.key: summary.to_dict()
+            for series, summary in recorder.digest.summaries.by_series.items()
+        }
+        ended = iso(wall_ns())
+        self.file.set_attempt(
+            status=status, ended=ended, exit_code=exit_code, reason=reason, accounting=recorder.accounting.to_dict()
+        )
+        self.file.set(status=status, ended=ended, summary=summaries)
+        self.file.flush()
+        opened.lock.release()
+        if self._opening is not None:
+            self._opening.retire(opened.run_id)
+        what = f" ({reason})" if reason else ""
+        faults = f"; {run.guard.faults} faults of telemetry, see the log" if run.guard.faults else ""
+        print(  # noqa: T201 - the one line that is promised at the end
+            f"otel-train: run {opened.run_id} {status}{what}: {recorder.accounting.line()}{faults};",
+            f"in {opened.folder.path}",
+            file=sys.stderr,
+        )
+
+    def _write_end(
+        self,
+        run: Run,
+        status: str,
+        reason: str | None,
+        fault: BaseException | None,
+        exit_code: int | None,
+        truncated: int,
+    ) -> None:
+        attributes: dict[str, AttributeValue] = {"status": status, **run.position()}
+        if exit_code is not None:
+            attributes["exit_code"] = exit_code
+        if truncated:
+            attributes["truncated_spans"] = truncated
+        severity = "INFO" if status == "finished" else "ERROR" if status == "failed" else "WARN"
+        if fault is not None and status != "finished":
+            attributes |= run.events.exception(fault)
+            if is_out_of_memory(fault):
+                run.events.emit("health.out_of_memory", f"{type(fault).__name__}: {fault}", run.events.exception(fault))
+        body = f"run {status}" + (f": {self.redactor.text(reason)}" if reason else "")
+        run.events.emit("run.end", body, attributes, severity=severity)
+
+    def abandon(self) -> None:
+        """In a forked child: drop everything without a lock, a join or a write."""
+        self.spans.abandon()
+        self.file.abandon()
+        if self._sampler is not None:
+            self._sampler.abandon()
+        if self._recorder is not None:
+            self._recorder.abandon()
+        if self.opened_now is not None:
+            self.opened_now.lock.abandon()
+
+
+def judge(
+    status: str | None, reason: str | None, fault: BaseException | None, exit_code: int | None
+) -> tuple[str, str | None, int | None]:
+    """Return status, reason and exit code of an end: what was said, else what is in flight, else finished."""
+    if status is None and PROCESS_END.signal_ns and mono_ns() - PROCESS_END.signal_ns < 120 * NS_PER_S:
+        # The user's own handler brought the run to an end in good order; it did not end by itself.
+        status, reason = "killed", reason or "SIGTERM"
+    if isinstance(fault, SystemExit):
+        exit_code = exit_code_of(fault.code)
+        if status is None and exit_code:
+            status, reason = "failed", reason or f"sys.exit({fault.code!r})"
+    elif isinstance(fault, KeyboardInterrupt):
+        status, reason = status or "interrupted", reason or "KeyboardInterrupt"
+    elif fault is not None and not isinstance(fault, GeneratorExit):
+        status = status or "failed"
+        if status == "failed":
+            reason = reason or f"{type(fault).__name__}: {fault}"[:1000]
+    return status or "finished", reason, exit_code

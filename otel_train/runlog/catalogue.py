@@ -1,0 +1,139 @@
+"""Finds runs in a root: all of them, or the one that somebody means."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otel_train.clock import SYSTEM, from_iso
+from otel_train.errors import RunFolderError, RunNotFoundError
+from otel_train.runlog.folder import RUN_FILE, RunFolder
+from otel_train.runlog.processes import Processes
+from otel_train.runlog.status import Status, run_status
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run in a list. `info` is run.json, empty where it cannot be read; `problem` says why."""
+
+    path: Path
+    run_id: str
+    run_name: str
+    project: str
+    created_ns: int
+    status: Status
+    info: dict[str, Any]
+    problem: str = ""
+
+
+def list_runs(
+    root: Path | str,
+    now_ns: int | None = None,
+    processes: Processes | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[RunSummary]:
+    """Return every run below the root, the newest first; what is no run is passed over. No root: no runs."""
+    now_ns = SYSTEM.wall_ns() if now_ns is None else now_ns
+    processes = processes or Processes()
+    paths = run_paths(root)
+    runs = []
+    for done, path in enumerate(paths):
+        progress(done, len(paths))
+        runs.append(summarize(path, now_ns, processes))
+    progress(len(paths), len(paths))
+    return sorted(runs, key=lambda run: (run.created_ns, run.run_id), reverse=True)
+
+
+def summarize(path: Path, now_ns: int, processes: Processes | None = None) -> RunSummary:
+    """Return one run's row in a list."""
+    folder = RunFolder(path)
+    info: dict[str, Any] = {}
+    problem = ""
+    try:
+        info = folder.read()
+    except RunFolderError as fault:
+        problem = str(fault)
+    status = run_status(folder, now_ns, processes)
+    created_ns = _time(info.get("created")) or _changed_ns(path)
+    name, project = str(info.get("run_name") or ""), str(info.get("project") or "")
+    return RunSummary(path, path.name, name, project, created_ns, status, info, problem)
+
+
+def run_paths(root: Path | str) -> list[Path]:
+    """Return the folders below the root that are runs."""
+    try:
+        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    return [
+        Path(entry.path)
+        for entry in entries
+        if not entry.name.startswith(".") and entry.is_dir() and is_run(Path(entry.path))
+    ]
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a folder is a run's."""
+    return (path / RUN_FILE).is_file() or bool(RunFolder(path).attempts())
+
+
+def find_run(root: Path | str, reference: str) -> Path:
+    """Return the folder of the run that is meant: its path, id, a prefix of its id that only it has, or its name.
+
+    ``latest`` is the run that was created last. RunNotFoundError, with what comes near, where there is none or where
+    several are meant.
+    """
+    direct = Path(reference)
+    if reference and (direct.is_absolute() or os.sep in reference or direct.is_dir()) and is_run(direct):
+        return direct
+    paths = run_paths(root)
+    if not paths:
+        raise RunNotFoundError(f"there is no run in {root}" + ("" if Path(root).is_dir() else ", which is not there"))
+    exact = [path for path in paths if path.name == reference]
+    if exact:
+        return exact[0]
+    if reference == "latest":
+        return max(paths, key=lambda path: (_created_ns(path), path.name))
+    names = {path: _name_of(path) for path in paths}
+    meant = [path for path in paths if reference and path.name.startswith(reference)]
+    meant = meant or [path for path in paths if reference and names[path] == reference]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        listed = ", ".join(path.name for path in meant[-5:])
+        raise RunNotFoundError(f"{reference!r} could mean {len(meant)} runs in {root}: {listed}; use one id")
+    known = [path.name for path in paths] + sorted({name for name in names.values() if name})
+    near = difflib.get_close_matches(reference, known, n=3, cutoff=0.5) or [known[len(paths) - 1]]
+    raise RunNotFoundError(f"no run {reference!r} in {root}; near it: {', '.join(near)}")
+
+
+def _created_ns(path: Path) -> int:
+    try:
+        return _time(RunFolder(path).read().get("created")) or _changed_ns(path)
+    except RunFolderError:
+        return _changed_ns(path)
+
+
+def _name_of(path: Path) -> str:
+    try:
+        return str(RunFolder(path).read().get("run_name") or "")
+    except RunFolderError:
+        return ""
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _time(text: object) -> int:
+    try:
+        return from_iso(text) if isinstance(text, str) and text else 0
+    except ValueError:
+        return 0

@@ -1,0 +1,159 @@
+"""Says on top of the page what became of a run: status, cause, how far it got, what was dropped, what to look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from otel_train.clock import NS_PER_S
+from otel_train.view import text
+from otel_train.view.charts import axis_warnings, bad_sentence
+from otel_train.view.log_list import TRACEBACK_CHARACTERS, body_text, cut
+from otel_train.view.run_data import RunData
+from otel_train.view.series import Effective
+from otel_train.view.summary import Summary
+
+_HEADLINES = {
+    "running": "Running",
+    "finished": "Finished",
+    "failed": "Failed",
+    "interrupted": "Interrupted",
+    "killed": "Killed",
+    "lost": "Lost: the process is gone without an end",
+}
+Metrics = Sequence[tuple[Effective, Summary]]
+_NAMES = {"otel_train.points": "points", "otel_train.logs": "log records", "otel_train.spans": "spans"}
+
+
+def status(run: RunData) -> dict[str, Any]:
+    """Return state, headline, reason and the exception that ended the run, where there was one."""
+    result: dict[str, Any] = {
+        "state": run.state,
+        "headline": _HEADLINES.get(run.state, run.state.capitalize() or "Unknown"),
+        "reason": run.reason,
+    }
+    exception = cause(run)
+    if exception:
+        result["exception"] = exception
+    return result
+
+
+def cause(run: RunData) -> dict[str, str] | None:
+    """Return type, message and traceback of the exception of a run that did not finish well."""
+    if run.failure is None or run.state in ("finished", "running"):
+        return None
+    attributes = run.failure.entry.attributes
+    # An exception that was logged and survived is no cause of a later kill.
+    if run.failure.entry.event_name != "run.end" and run.state != "failed":
+        return None
+    return {
+        "type": body_text(attributes.get("exception.type", "")),
+        "message": cut(body_text(attributes.get("exception.message", "")), 4_000),
+        "stacktrace": cut(body_text(attributes.get("exception.stacktrace", "")), TRACEBACK_CHARACTERS),
+    }
+
+
+def facts(run: RunData) -> list[list[str]]:
+    """Return the run in pairs of name and text, those without a value left out."""
+    newest = run.attempts[-1] if run.attempts else {}
+    ranks = sorted({item.series.rank for item in run.series()})
+    world_size = newest.get("world_size")
+    exit_code = newest.get("exit_code")
+    rows = [
+        ["Duration", text.duration(elapsed_s(run))],
+        ["Last step", text.number(run.last_step())],
+        ["Last epoch", text.number(run.last_epoch())],
+        ["Started (UTC)", text.moment(run.started_ns)],
+        ["Ended (UTC)", text.moment(run.ended_ns)],
+        ["Last sign of life (UTC)", text.moment(run.last_ns) if not run.ended_ns else ""],
+        ["Host", text.plain(newest.get("host") or "")],
+        ["Attempts", str(len(run.attempts)) if len(run.attempts) > 1 else ""],
+        ["Ranks", f"{len(ranks)} of {world_size}" if isinstance(world_size, int) and world_size > 1 else ""],
+        ["Exit code", str(exit_code) if exit_code not in (None, "") else ""],
+        ["Group", text.plain(run.info.get("group") or "")],
+        ["Points, records, spans", f"{run.store.points:,}, {run.logs.seen:,}, {len(run.spans) + run.spans_left_out:,}"],
+        ["Dropped", dropped_text(run)],
+    ]
+    return [row for row in rows if row[1]]
+
+
+def elapsed_s(run: RunData) -> float:
+    """Return the seconds from the run's start to its end, to now, or to its last sign of life."""
+    return max(0.0, (run.until_ns - run.started_ns) / NS_PER_S) if run.started_ns else 0.0
+
+
+def dropped(run: RunData) -> dict[str, dict[str, int]]:
+    """Return what was not kept, by signal and cause, summed over ranks and attempts."""
+    result: dict[str, dict[str, int]] = {}
+    for item in run.series():
+        series = item.series
+        outcome = str(series.attribute("outcome") or "")
+        if series.name not in _NAMES or outcome in ("", "recorded") or not len(series.values):
+            continue
+        # Counters begin anew with each attempt: the last value of each counts.
+        total, before = 0.0, 0.0
+        for value in series.values:
+            if value < before:
+                total += before
+            before = value if value == value else before
+        count = int(total + before)
+        if count:
+            causes = result.setdefault(_NAMES[series.name], {})
+            causes[outcome] = causes.get(outcome, 0) + count
+    return result
+
+
+def dropped_text(run: RunData) -> str:
+    """Return what was dropped in words: ``nothing``, or counts with their causes."""
+    parts = [
+        f"{count:,} {name} ({cause})"
+        for name, causes in sorted(dropped(run).items())
+        for cause, count in causes.items()
+    ]
+    return ", ".join(parts) or "nothing"
+
+
+def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
+    """Return what a reader should know before looking at the curves, the worst first."""
+    result: list[dict[str, str]] = []
+    for item, summary in metrics:
+        if summary.bad.total and item.series.rank == 0:
+            name = f"{summary.key} ({summary.split})" if summary.split else summary.key
+            result.append({"kind": "bad", "text": f"{name} was not finite: {bad_sentence(summary)}."})
+    if run.damage:
+        count = len(run.damage)
+        lines = "1 line of the run log is" if count == 1 else f"{count:,} lines of the run log are"
+        result.append({"kind": "warn", "text": f"{lines} damaged and left out here; see “Run log”."})
+    result.extend({"kind": "warn", "text": warning} for warning in axis_warnings(metrics))
+    if dropped(run):
+        result.append({"kind": "warn", "text": f"Not everything was kept: {dropped_text(run)}."})
+    if run.spans_left_out:
+        result.append({"kind": "warn", "text": f"{run.spans_left_out:,} spans are left out of this page."})
+    if run.state == "running":
+        result.append({"kind": "info", "text": f"The run goes on; this page is of {text.moment(run.now_ns)} UTC."})
+    return result
+
+
+def tiles(metrics: Metrics, limit: int = 8) -> list[dict[str, Any]]:
+    """Return the metrics that a reader looks for first: those with a direction, validation before training."""
+    candidates = [(item, summary) for item, summary in metrics if item.series.rank == 0 and summary.last is not None]
+    candidates.sort(key=lambda pair: (not pair[1].goal, {"val": 0, "test": 1, "train": 2}.get(pair[1].split, 3)))
+    result = []
+    for item, summary in candidates[:limit]:
+        if summary.last is None:
+            continue
+        name = f"{summary.key} · {summary.split}" if summary.split else summary.key
+        last, place = text.short(summary.last.value), _at(summary.last.place)
+        best = summary.best
+        is_bad = not math.isfinite(summary.last.value)
+        if best is None or is_bad:
+            value, sub = last, f"last{place}" + (f", best {text.short(best.value)}{_at(best.place)}" if best else "")
+        else:
+            value, sub = text.short(best.value), f"best{_at(best.place)}, last {last}"
+        result.append({"name": name, "role": item.series.split or "value", "value": value, "sub": sub, "bad": is_bad})
+    return result
+
+
+def _at(place: str) -> str:
+    return f" at {place}" if place else ""

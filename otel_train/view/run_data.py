@@ -1,0 +1,170 @@
+"""Everything that a run's folder says, read once: description, points, records, spans, and what was damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from otel_train.clock import NS_PER_S, from_iso
+from otel_train.view.axes import Axes
+from otel_train.view.log_list import LogKeeper, LogRow
+from otel_train.view.series import Effective, SeriesStore, effective
+from otel_train.view.summary import Summary, goal_of, summarize
+from otel_train.view.timeline import SpanRow
+
+# Spans kept in memory; a run's own thinning stays far below.
+MAX_SPANS = 200_000
+
+
+@dataclass(slots=True)
+class DamagedPlace:
+    """One line that could not be read."""
+
+    path: str
+    line: int
+    offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RunData:
+    """One run as it is now. Times are nanoseconds since the Unix epoch."""
+
+    path: Path
+    run_id: str
+    info: Mapping[str, Any]
+    state: str
+    reason: str
+    now_ns: int
+    store: SeriesStore = field(default_factory=SeriesStore)
+    logs: LogKeeper = field(default_factory=LogKeeper)
+    spans: list[SpanRow] = field(default_factory=list)
+    spans_left_out: int = 0
+    damage: list[DamagedPlace] = field(default_factory=list)
+    skipped: int = 0
+    last_ns: int = 0
+    first_ns: int = 0
+    failure: LogRow | None = None
+    _effective: list[Effective] | None = None
+
+    def see(self, time_ns: int) -> None:
+        """Take note of a time at which the run was alive."""
+        if time_ns > self.last_ns:
+            self.last_ns = time_ns
+        if time_ns and (not self.first_ns or time_ns < self.first_ns):
+            self.first_ns = time_ns
+
+    def add_log(self, row: LogRow) -> None:
+        """Take one record; the last one with an exception tells what a run died of."""
+        self.see(row.entry.time_ns)
+        self.logs.add(row)
+        if "exception.type" in row.entry.attributes:
+            ends = row.entry.event_name == "run.end"
+            if ends or self.failure is None or self.failure.entry.event_name != "run.end":
+                self.failure = row
+
+    def add_span(self, row: SpanRow) -> None:
+        """Take one span."""
+        self.see(row.span.end_ns)
+        if len(self.spans) < MAX_SPANS:
+            self.spans.append(row)
+        else:
+            self.spans_left_out += 1
+
+    @property
+    def name(self) -> str:
+        """The run's name, else its id."""
+        return str(self.info.get("run_name") or self.run_id)
+
+    @property
+    def attempts(self) -> list[Mapping[str, Any]]:
+        """The attempts of run.json, empty where it is missing or damaged."""
+        return mappings(self.info.get("attempts"))
+
+    @property
+    def started_ns(self) -> int:
+        """Start of the first attempt; without a description the first point or record."""
+        for text in (self.attempts[0].get("started") if self.attempts else None, self.info.get("created")):
+            time_ns = time_of(text)
+            if time_ns:
+                # A clock that was set back must not give negative times to the first points.
+                return (
+                    min(time_ns, self.first_ns)
+                    if self.first_ns and time_ns - self.first_ns < 60 * NS_PER_S
+                    else time_ns
+                )
+        return self.first_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """End of the newest attempt; 0 where it has none."""
+        return time_of(self.attempts[-1].get("ended")) if self.attempts else 0
+
+    @property
+    def until_ns(self) -> int:
+        """End of the run, now where it is running, else its last sign of life."""
+        if self.state == "running":
+            return max(self.now_ns, self.last_ns)
+        return max(self.ended_ns, self.last_ns)
+
+    def series(self) -> list[Effective]:
+        """Return every series over all attempts."""
+        if self._effective is None:
+            self._effective = effective(self.store.join())
+        return self._effective
+
+    def metrics(self) -> list[tuple[Effective, Summary]]:
+        """Return the user's metrics, each with its numbers."""
+        directions = self.info.get("metrics")
+        directions = directions if isinstance(directions, Mapping) else {}
+        return [
+            (item, summarize(item.series, goal_of(item.series, directions)))
+            for item in self.series()
+            if item.series.name.startswith("train.")
+        ]
+
+    def axes(self) -> Axes:
+        """Return the places of all points, elapsed times from the run's start."""
+        axes = Axes(self.started_ns)
+        numbers = {item.series.attempt for item in self.series()} | set(range(1, len(self.attempts) + 1))
+        for attempt in sorted(numbers):
+            axes.learn_epochs(self.store.epochs_of(attempt))
+        axes.decide(item.series for item in self.series() if item.series.name.startswith("train."))
+        return axes
+
+    def last_step(self) -> float | None:
+        """Return the step of the newest point of training, else of any metric."""
+        return self._last("steps")
+
+    def last_epoch(self) -> float | None:
+        """Return the epoch of the newest point of training, else of any metric."""
+        return self._last("epochs")
+
+    def _last(self, which: str) -> float | None:
+        best: tuple[bool, int, float] | None = None
+        for item in self.series():
+            series = item.series
+            if series.axis != "step" or not series.name.startswith(("train.", "dl.step.time")):
+                continue
+            numbers: Sequence[float] = getattr(series, which)
+            for index in range(len(numbers) - 1, -1, -1):
+                if numbers[index] == numbers[index]:
+                    found = (series.split in ("train", ""), series.times_ns[index], numbers[index])
+                    best = found if best is None else max(best, found)
+                    break
+        return best[2] if best else None
+
+
+def time_of(text: object) -> int:
+    """Return the time of an ISO text in nanoseconds, 0 where it is none."""
+    try:
+        return from_iso(text) if isinstance(text, str) and text else 0
+    except ValueError:
+        return 0
+
+
+def mappings(value: object) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list, leaving out whatever else a damaged description holds."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

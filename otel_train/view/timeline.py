@@ -1,0 +1,155 @@
+"""Lays the spans of a run out in lanes: stages, epochs, evaluations, checkpoints, sampled steps and the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_train.record.entries import SpanEntry
+from otel_train.semconv import ANNOUNCES, PHASE, STAGE, TRUNCATED
+from otel_train.view.log_list import body_text, cut
+
+MAX_BARS = 5_000
+LANES = ("run", "stage", "epoch", "evaluation", "checkpoint", "step", "phase", "span")
+TITLES = {
+    "run": "Run",
+    "stage": "Stages",
+    "epoch": "Epochs",
+    "evaluation": "Evaluation",
+    "checkpoint": "Checkpoints",
+    "step": "Sampled steps",
+    "phase": "Phases",
+    "span": "Other spans",
+}
+ROWS_A_LANE = 12
+# On an announcement: the name of the span that it announces.
+SPAN_NAME = "dl.span.name"
+
+
+@dataclass(slots=True)
+class SpanRow:
+    """One span with where it came from."""
+
+    span: SpanEntry
+    attempt: int
+    rank: int
+
+
+@dataclass(slots=True)
+class _Bar:
+    lane: str
+    name: str
+    start_ns: int
+    end_ns: int
+    truncated: bool
+    row: SpanRow
+    level: int = 0
+
+
+def lane_of(span: SpanEntry, name: str) -> str:
+    """Return the lane of a span with this name, by its attributes first and by the first word of the name then."""
+    attributes = span.attributes
+    first = name.replace("/", " ").replace(".", " ").replace(":", " ").split(" ")[0].lower()
+    if PHASE in attributes:
+        return "phase"
+    if attributes.get(STAGE) == name:
+        return "stage"
+    for lane, words in (
+        ("checkpoint", ("checkpoint", "save_checkpoint", "load_checkpoint")),
+        ("evaluation", ("evaluation", "evaluate", "eval", "validation", "validate")),
+        ("run", ("run",)),
+        ("epoch", ("epoch",)),
+        ("step", ("step",)),
+    ):
+        if first in words:
+            return lane
+    return "span"
+
+
+def timeline(rows: Iterable[SpanRow], started_ns: int, last_ns: int) -> dict[str, Any]:
+    """Return the bars by lane, in seconds since the run's start; `last_ns` ends what never ended itself."""
+    bars = _bars(list(rows), last_ns)
+    counts = Counter(bar.lane for bar in bars)
+    kept = _bounded(bars)
+    lanes = []
+    for lane in LANES:
+        mine = [bar for bar in kept if bar.lane == lane]
+        if mine:
+            lanes.append(
+                {
+                    "lane": lane,
+                    "title": TITLES[lane],
+                    "rows": _stack(mine),
+                    "left_out": counts[lane] - len(mine),
+                    "bars": [_payload(bar, started_ns) for bar in mine],
+                }
+            )
+    return {"lanes": lanes, "seen": len(bars), "truncated": sum(1 for bar in bars if bar.truncated)}
+
+
+def _bars(rows: Sequence[SpanRow], last_ns: int) -> list[_Bar]:
+    """Return the spans that ended, and those announced ones that never did."""
+    closed = {row.span.span_id for row in rows if ANNOUNCES not in row.span.attributes}
+    bars = []
+    for row in rows:
+        span = row.span
+        announced = span.attributes.get(ANNOUNCES)
+        if announced is None:
+            truncated = bool(span.attributes.get(TRUNCATED))
+            bars.append(_Bar(lane_of(span, span.name), span.name, span.start_ns, span.end_ns, truncated, row))
+        elif span.parent_span_id not in closed:
+            name = str(span.attributes.get(SPAN_NAME) or span.name.removesuffix(" (started)"))
+            bars.append(_Bar(lane_of(span, name), name, span.start_ns, max(last_ns, span.end_ns), True, row))
+    return sorted(bars, key=lambda bar: (bar.start_ns, -bar.end_ns))
+
+
+def _bounded(bars: Sequence[_Bar]) -> list[_Bar]:
+    """Keep all that shapes the run; of steps, phases and foreign spans the longest."""
+    if len(bars) <= MAX_BARS:
+        return list(bars)
+    importance = {lane: number for number, lane in enumerate(LANES)}
+    ranked = sorted(bars, key=lambda bar: (importance[bar.lane], not bar.truncated, bar.start_ns - bar.end_ns))
+    kept = ranked[:MAX_BARS]
+    return sorted(kept, key=lambda bar: (bar.start_ns, -bar.end_ns))
+
+
+def _stack(bars: Sequence[_Bar]) -> int:
+    """Give each bar the first row of its lane that is free, and return how many rows there are."""
+    ends: list[int] = []
+    for bar in bars:
+        level = next((level for level, end_ns in enumerate(ends) if end_ns <= bar.start_ns), len(ends))
+        if level == len(ends):
+            ends.append(0)
+        ends[level] = bar.end_ns
+        bar.level = min(level, ROWS_A_LANE - 1)
+    return min(len(ends), ROWS_A_LANE)
+
+
+def _payload(bar: _Bar, started_ns: int) -> dict[str, Any]:
+    span = bar.row.span
+    result: dict[str, Any] = {
+        "name": cut(bar.name, 120),
+        "start": round((bar.start_ns - started_ns) / 1e9, 6),
+        "seconds": round(max(0, bar.end_ns - bar.start_ns) / 1e9, 6),
+        "row": bar.level,
+        "attributes": _details(span.attributes),
+    }
+    if bar.truncated:
+        result["truncated"] = True
+    if span.status_code == 2:
+        result["error"] = cut(span.status_message, 300) or "error"
+    if bar.row.rank:
+        result["rank"] = bar.row.rank
+    if bar.row.attempt > 1:
+        result["attempt"] = bar.row.attempt
+    return result
+
+
+def _details(attributes: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        key: cut(body_text(value) if not isinstance(value, (int, float)) else str(value), 160)
+        for key, value in list(attributes.items())[:16]
+        if key not in (ANNOUNCES, TRUNCATED, SPAN_NAME)
+    }

@@ -1,0 +1,85 @@
+"""Drawing a long series must not change what it says."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_train.view.reduce import joined, rows_of
+
+anything = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=64), max_size=400)
+
+
+@given(anything, st.integers(1, 60))
+def test_reduction_keeps_the_extremes_of_the_finite_values_exactly(values: list[float], buckets: int) -> None:
+    """Smallest and largest of the rows are those of the points, bit by bit."""
+    rows, _ = rows_of(values, raw_points=0, buckets=buckets)
+    finite = [value for value in values if math.isfinite(value)]
+    lows = [row.low for row in rows if row.low is not None]
+    highs = [row.high for row in rows if row.high is not None]
+    assert (min(lows, default=None), max(highs, default=None)) == (min(finite, default=None), max(finite, default=None))
+
+
+@given(anything, st.integers(1, 60))
+def test_reduction_never_averages_a_non_finite_value_in(values: list[float], buckets: int) -> None:
+    """Each mean is finite and lies between the extremes of its bucket."""
+    rows, _ = rows_of(values, raw_points=0, buckets=buckets)
+    for row in rows:
+        if row.mean is not None:
+            assert row.low is not None
+            assert row.high is not None
+            assert row.low <= row.mean <= row.high
+
+
+@given(anything, st.integers(1, 60))
+def test_reduction_counts_every_point_and_every_non_finite_value_once(values: list[float], buckets: int) -> None:
+    """Nothing is lost and nothing is counted twice."""
+    rows, _ = rows_of(values, raw_points=0, buckets=buckets)
+    assert sum(row.points for row in rows) == len(values)
+    assert sum(row.bad.nan for row in rows) == sum(1 for value in values if value != value)
+    assert sum(row.bad.positive_infinity for row in rows) == values.count(math.inf)
+    assert sum(row.bad.negative_infinity for row in rows) == values.count(-math.inf)
+
+
+@given(anything, st.integers(1, 60), st.integers(0, 500))
+def test_rows_keep_the_order_of_the_points(values: list[float], buckets: int, raw_points: int) -> None:
+    """Rows stand for neighbouring points, in order, whether reduced or not."""
+    rows, _ = rows_of(values, raw_points=raw_points, buckets=buckets)
+    indices = [row.index for row in rows]
+    assert indices == sorted(set(indices))
+
+
+def test_short_series_is_drawn_point_by_point_with_gaps_at_non_finite_values() -> None:
+    """A finite value is its own mean; NaN and infinities are rows without a value, each counted by its kind."""
+    rows, reduced = rows_of([1.0, math.nan, math.inf, -math.inf, 2.0])
+    assert not reduced
+    assert [row.mean for row in rows] == [1.0, None, None, None, 2.0]
+    assert [row.bad.nan for row in rows] == [0, 1, 0, 0, 0]
+    assert [row.bad.positive_infinity for row in rows] == [0, 0, 1, 0, 0]
+    assert [row.bad.negative_infinity for row in rows] == [0, 0, 0, 1, 0]
+
+
+def test_a_gap_is_neither_a_value_nor_a_nan() -> None:
+    """A point without a value stays a gap, never 0, and is not counted as not-a-number."""
+    rows, _ = rows_of([1.0, math.nan, 1.0], gaps={1})
+    assert [row.mean for row in rows] == [1.0, None, 1.0]
+    assert sum(row.bad.total for row in rows) == 0
+    reduced_rows, reduced = rows_of([1.0, math.nan, 3.0], gaps={1}, raw_points=1, buckets=1)
+    assert reduced
+    assert (reduced_rows[0].mean, reduced_rows[0].bad.total) == (2.0, 0)
+
+
+def test_no_line_joins_buckets_with_a_non_finite_value_in_them() -> None:
+    """A bucket that holds both finite and non-finite values stands alone."""
+    rows, _ = rows_of([1.0, 2.0, 3.0, math.nan, 5.0, 6.0, 7.0, 8.0], raw_points=2, buckets=4)
+    assert [joined(left, right) for left, right in itertools.pairwise(rows)] == [False, False, True]
+
+
+def test_the_mean_of_huge_values_does_not_overflow() -> None:
+    """The sum of the values would be infinite, their mean is not."""
+    rows, _ = rows_of([1.7e308, 1.7e308, 1.7e308], raw_points=1, buckets=1)
+    assert rows[0].mean == pytest.approx(1.7e308)
