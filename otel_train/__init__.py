@@ -10,6 +10,11 @@ with otel_train.init(project="digits", config={"lr": 1e-3}) as run:
 
 __version__ = "0.1.0.dev0"
 
+from typing import TYPE_CHECKING, Any
+
+# The half of what a run needs that is imported here; the rest is imported by `init()`. Either takes a tenth of a second
+# beside the SDK's two.
+import otel_train.runlog.recorder  # noqa: F401 - for its side effect: it is loaded
 from otel_train.errors import (
     CheckpointError,
     ConfigError,
@@ -18,10 +23,11 @@ from otel_train.errors import (
     RunIdInUseError,
     RunNotFoundError,
 )
-from otel_train.run.anywhere import log, phase, stage
+from otel_train.run.anywhere import init, log, phase, stage
 from otel_train.run.current import current_run
-from otel_train.run.init import init
-from otel_train.run.run import Run
+
+if TYPE_CHECKING:
+    from otel_train.run.run import Run
 
 __all__ = [
     "init",
@@ -38,3 +44,12 @@ __all__ = [
     "CheckpointError",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `Run` when it is asked for: it brings the rest of the rooms."""
+    if name == "Run":
+        from otel_train.run.run import Run
+
+        return Run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from otel_train.cli import logs as logs_command
+from otel_train.cli.arguments import progress
 from otel_train.cli.main import main
 from tests.runs import RUN_ID, RunBuilder
 
@@ -313,6 +315,36 @@ def test_report_is_written_beside_the_run_or_where_the_user_says(
     (tmp_path / "taken").mkdir()
     assert main(["report", "latest", "-o", str(tmp_path / "taken")]) == 2
     assert "taken" in capsys.readouterr().err
+
+
+def test_progress_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that counts where standard error is a terminal with tqdm there, else nothing at all."""
+    pytest.importorskip("tqdm")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    with progress("reading") as step:
+        assert step is None
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("reading", 10) as step:
+        assert step is not None
+        step("points", 5)
+        step("records", 2)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with progress("reading") as step:
+        assert step is None
+
+
+def test_report_opens_the_browser_when_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address is that of the file that was written."""
+    pytest.importorskip("plotly")
+    builder = a_run(root)
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    assert main(["report", "latest", "--open"]) == 0
+    assert opened == [(builder.path / "artifacts" / "report.html").resolve().as_uri()]
 
 
 def test_help_explains_every_command_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -304,7 +304,7 @@ def test_stages_of_one_run_hang_together_and_are_told_once(workshop):
         workshop.stage("clean", "raw.csv", "clean.csv", make=lambda: workshop.write("clean.csv", "clean")),
         workshop.stage("extract", "clean.csv", "x.npy", make=lambda: workshop.write("x.npy", "x")),
     ]
-    document["datasets"] = [workshop.dataset("x", path="x.npy")]
+    document["datasets"] = [workshop.dataset("x", path="x.npy", dropped={"blank": 2})]
     workshop.keep(document)
     assert outline(trace_lineage("pipeline", [workshop.root]).root) == [
         (0, "", "run", "run 20260102-000000-hhhhhhhh"),
@@ -319,6 +319,9 @@ def test_stages_of_one_run_hang_together_and_are_told_once(workshop):
         (1, "stage", "seen", "stage clean"),
         (1, "stage", "seen", "stage extract"),
     ]
+    text = render(trace_lineage("pipeline", [workshop.root]))
+    assert "2 samples dropped before" in text
+    assert "└─ stage extract  [told elsewhere in this tree]" in text
 
 
 def test_data_in_memory_is_tied_by_its_checksum_or_its_stage(workshop):
@@ -459,6 +462,7 @@ def test_the_text_is_a_tree_with_short_checksums(workshop):
     tuned = workshop.folder / "models/tuned.pt"
     text = render(trace_lineage(tuned, [workshop.root]))
     base, raw = hashlib.sha256(b"base weights").hexdigest(), hashlib.sha256(b"raw").hexdigest()
+    extra = hashlib.sha256(b"extra").hexdigest()
     lines = text.splitlines()
     assert lines[0] == f"{tuned}  sha256 {hashlib.sha256(b'tuned weights').hexdigest()[:12]}  13 B"
     assert lines[1] == f"└─ saved by run {TUNE} (tune)  attempt 1  step 20  finished"
@@ -466,6 +470,11 @@ def test_the_text_is_a_tree_with_short_checksums(workshop):
     assert lines[3] == "   │  seed 7"
     assert lines[4] == "   │  configuration: lr=0.1"
     assert f"   ├─ started from {workshop.folder / 'models/base.pt'}  sha256 {base[:12]}  12 B" in lines
+    assert any(line.endswith("─ data set train  3 samples  2 classes") for line in lines)
+    assert lines[-2:] == [
+        "   └─ data set extra  1 sample  1 class",
+        f"      └─ from extra.csv  sha256 {extra[:12]}  5 B  [raw: no known run made it]",
+    ]
     assert any(line.endswith(f"input raw.csv  sha256 {raw[:12]}  3 B  [raw: no known run made it]") for line in lines)
     assert render(trace_lineage(tuned, [workshop.root]), unicode=False).isascii()
     document = workshop.run("20260102-000000-pppppppp", "evil\x1b[2J name")

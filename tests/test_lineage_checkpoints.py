@@ -201,6 +201,7 @@ def test_an_interruption_passes_as_it_is_and_leaves_nothing(tmp_path):
     assert (tmp_path / "model.pt").read_bytes() == b"former"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_kill_9_in_the_middle_of_a_save_leaves_the_former_file_and_the_next_save_clears_up(tmp_path):
     """The half-written file never has the real name, and goes with the next save."""
@@ -262,6 +263,7 @@ def _name_of_a_save(folder) -> str:
     return names[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 def test_a_write_that_the_system_refuses_in_mid_file_leaves_the_former_one(tmp_path):
     """The system's own refusal (a limit on file size here, as a full disk elsewhere) is named, and nothing is left."""

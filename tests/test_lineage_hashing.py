@@ -376,6 +376,7 @@ def test_sparse_matrices_and_foreign_arrays_have_checksums():
     assert value_checksum(range(3)).value == value_checksum([0, 1, 2]).value
 
 
+@pytest.mark.slow
 def test_hashing_needs_neither_torch_nor_numpy():
     """Importing the room loads neither, and lists and files are hashed without them."""
     script = (

@@ -54,8 +54,9 @@ def source(sink: ListSink) -> OutputSource:
 
 
 def on_console(test: Callable[..., None]) -> Callable[..., None]:
-    """Let a test run with the console as both streams, and with `source` installed; a fixture cannot do it, since
-    pytest puts its own streams in place between a fixture and its test.
+    """Let a test run with the console as both streams, and with `source` installed.
+
+    A fixture cannot do it: pytest puts its own streams in place between a fixture and its test.
     """
 
     @functools.wraps(test)
@@ -117,6 +118,11 @@ def test_console_sees_every_byte_and_keeps_its_properties(
     assert sys.stdout.fileno() == 2
     assert sys.stdout.write("abc") == 3
     assert repr(sys.stdout) == repr(console)
+    assert "getvalue" in dir(sys.stdout)
+    sys.stdout.label = "mine"  # type: ignore[attr-defined]
+    assert console.label == "mine"  # type: ignore[attr-defined]
+    del sys.stdout.label  # type: ignore[attr-defined]
+    assert not hasattr(console, "label")
     assert sink.lines == ["red ünï", "a", "b"]
 
 

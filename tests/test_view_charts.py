@@ -146,6 +146,17 @@ def test_replaced_points_of_older_attempts_are_lines_of_their_own() -> None:
     ]
 
 
+def test_reduction_is_said_once_for_lines_of_equal_length() -> None:
+    """Three phases of 3,000 steps: one sentence, and none where every point is drawn."""
+    long = series_of([1.0] * 3_000)
+    lines = [Named(long, name, "value") for name in ("forward", "backward", "optimizer")]
+    made = chart("Phases", "s", lines, Axes(0), Detail())
+    assert made["notes"] == [
+        {"kind": "info", "text": "3 series, each: 3,000 points drawn as 1,000 means with their range"}
+    ]
+    assert chart("x", "", [Named(series_of([1.0]), "value", "value")], Axes(0), Detail())["notes"] == []
+
+
 def test_more_lines_than_a_chart_holds_are_counted() -> None:
     """Fifty layers: forty are drawn, ten are said."""
     lines = [Named(series_of([1.0]), f"layer {number}", "value") for number in range(50)]

@@ -42,7 +42,8 @@ def _below(node: Node, indent: str, unicode: bool) -> Iterator[str]:
 
 
 def _line(node: Node) -> str:
-    parts = [f"{node.link} {node.title}".strip()]
+    # "data set train" and "stage clean" say by themselves what they are.
+    parts = [node.title if node.title.startswith(node.link) else f"{node.link} {node.title}"]
     name = node.details.get("name")
     if name and node.kind in ("run", "file", "folder", "url"):
         parts[0] += f" ({_short(name)})"
@@ -50,7 +51,9 @@ def _line(node: Node) -> str:
         parts.append(f"sha256 {node.sha256[:12]}")
     size = node.details.get("size")
     if isinstance(size, (int, float)):
-        parts.append(f"{size:,} samples" if node.kind == "dataset" else size_text(size))
+        parts.append(_counted(size, "sample") if node.kind == "dataset" else size_text(size))
+    if isinstance(node.details.get("class_count"), int):
+        parts.append(_counted(node.details["class_count"], "class", "classes"))
     for key, text in _SHORT_DETAILS.items():
         value = node.details.get(key)
         if value is not None and value is not False:
@@ -67,7 +70,6 @@ _SHORT_DETAILS = {
     "epoch": "epoch {}",
     "iterations": "{} iterations",
     "best": "best",
-    "class_count": "{} classes",
     "sampling": "{}",
     "status": "{}",
     "function": "in {}",
@@ -93,7 +95,11 @@ def _extra_lines(node: Node) -> Iterator[str]:
             yield f"{title}: " + ", ".join(shown) + (f" and {more} more" if more else "")
     dropped = node.details.get("dropped")
     if isinstance(dropped, Mapping) and dropped.get("total"):
-        yield f"{dropped['total']} samples dropped before"
+        yield f"{_counted(dropped['total'], 'sample')} dropped before"
+
+
+def _counted(number: float, one: str, more: str = "") -> str:
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def _short(value: Any) -> str:

@@ -11,14 +11,11 @@ import platform
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from otel_train.lineage.container import describe_container
-from otel_train.lineage.git import describe_code
-from otel_train.lineage.packages import installed_packages
 from otel_train.lineage.redact import Redactor
-from otel_train.lineage.torch_facts import describe_torch
-from otel_train.lineage.variables import harmless_variables
+
+_MAX_ARGUMENT: Final = 4096
 
 
 def describe_environment(
@@ -36,6 +33,12 @@ def describe_environment(
     `machine` is what the samplers know of hardware and driver, passed through. `folder` is where to look for a git
     work tree, by default the script's folder. `argv` is the command line without the interpreter.
     """
+    # Imported here, on the thread that describes: a tenth of a second that `import otel_train` need not wait for.
+    from otel_train.lineage.container import describe_container
+    from otel_train.lineage.packages import installed_packages
+    from otel_train.lineage.torch_facts import describe_torch
+    from otel_train.lineage.variables import harmless_variables
+
     variables = os.environ if environ is None else environ
     script = script_path(argv)
     home = os.path.expanduser("~")
@@ -141,7 +144,7 @@ def _command(redactor: Redactor, script: str | None, argv: Sequence[str] | None,
     # The original command line also holds the interpreter's own options, such as -m and -O.
     items = list(sys.orig_argv) if argv is None else list(argv)
     command: dict[str, Any] = {
-        "argv": [without_home(item, home) for item in redactor.argv(items)],
+        "argv": [_bounded(without_home(item, home)) for item in redactor.argv(items)],
         "working_folder": without_home(_working_folder(), home),
     }
     if script is not None:
@@ -152,7 +155,14 @@ def _command(redactor: Redactor, script: str | None, argv: Sequence[str] | None,
     return command
 
 
+def _bounded(item: str) -> str:
+    """Return an argument cut where it is a whole program, as after `python -c`."""
+    return item if len(item) <= _MAX_ARGUMENT else f"{item[:_MAX_ARGUMENT]}…[cut, {len(item)} characters]"
+
+
 def _code(start: str, redactor: Redactor, environ: Mapping[str, str], home: str) -> dict[str, Any]:
+    from otel_train.lineage.git import describe_code
+
     found = describe_code(start, redactor, environ=environ)
     if "root" in found:
         found["root"] = without_home(found["root"], home)

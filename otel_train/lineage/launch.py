@@ -6,7 +6,7 @@ found is taken only where it is of this launch:
 
 - keys that never come back (a Slurm step) need no check;
 - on the writer's host it counts while the writer lives and has not ended the run, or where it was written after the
-  reader's process started (5 s of grace, since processes of one launch start one after the other);
+  reader's process started;
 - from another host it counts where it is not older than the reader's process by more than 10 minutes, or by 60 s once
   the run has ended.
 
@@ -30,7 +30,6 @@ from otel_train.lineage.process_identity import ProcessIdentity, is_alive, read_
 from otel_train.lineage.ranks import Ranks
 
 _FOLDER: Final = ".launches"
-_GRACE_NS: Final = 5 * NS_PER_S
 _OTHER_HOST_GRACE_NS: Final = 600 * NS_PER_S
 _OTHER_HOST_ENDED_GRACE_NS: Final = 60 * NS_PER_S
 _KEPT_NS: Final = 30 * 86_400 * NS_PER_S
@@ -141,7 +140,7 @@ class LaunchFolder:
             return started_ns is None or found.created_ns >= started_ns - grace_ns
         if alive and found.ended_ns is None:
             return True
-        return started_ns is not None and found.created_ns >= started_ns - _GRACE_NS
+        return started_ns is not None and found.created_ns >= started_ns
 
     def _launcher_start_ns(self, host: str) -> int:
         """Return the earliest time at which workers of this process's launcher may have written on `host`."""

@@ -147,20 +147,25 @@ def _column_points(column: Column, times: list[str]) -> str:
     count = min(len(values), len(times))
     head = f'{{{attributes_field(column.attributes)}"timeUnixNano":"'
     kinds = set(map(type, values))
-    if kinds == {float} and isfinite(sum(values)):
+    if kinds == {float} and not column.narrow and isfinite(sum(values)):
         texts: Iterable[str] = map(_float_repr, values)
         middle, tail = '","asDouble":', "}"
-    elif kinds == {Float32} and isfinite(sum(values)) and max(map(abs, values)) < 3.4e38:
+    elif (
+        (kinds == {Float32} or (column.narrow and kinds == {float}))
+        and isfinite(sum(values))
+        and max(map(abs, values)) < 3.4e38
+    ):
         texts = float32_texts(values)
         middle, tail = '","asDouble":', "}"
     elif kinds == {int} and max(values) < 2**63 and min(values) >= -(2**63):
         texts = map(int.__repr__, values)
         middle, tail = '","asInt":"', '"}'
     else:
+        marked = map(Float32, values) if column.narrow else values
         return ",".join(
             [
                 f'{head}{time}",{text}}}'
-                for time, text in zip(times, map(point_value_json, values), strict=False)
+                for time, text in zip(times, map(point_value_json, marked), strict=False)
                 if text is not None
             ]
         )

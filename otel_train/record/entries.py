@@ -96,7 +96,10 @@ class Sample:
 
 @dataclass(slots=True)
 class Column:
-    """Points of one gauge series, in order: as many `times_ns` as `values`; non-finite values are data."""
+    """Points of one gauge series, in order: as many `times_ns` as `values`; non-finite values are data.
+
+    `narrow` says of all values what `Float32` says of one: they came from 32-bit floats.
+    """
 
     name: str
     times_ns: Sequence[int]
@@ -104,6 +107,7 @@ class Column:
     attributes: SeriesAttributes = ()
     unit: str = ""
     description: str = ""
+    narrow: bool = False
 
 
 class Sink(Protocol):

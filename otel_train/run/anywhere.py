@@ -1,15 +1,51 @@
-"""Reaches the current run from anywhere in the code, and does nothing where there is none."""
+"""The front door: `init`, and ways to the current run from anywhere; the rest of the rooms opens with the first run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from otel_train.record.phases import NoPhase, Phase
 from otel_train.run.current import current_run
-from otel_train.run.stage import NoStage, Stage
+
+if TYPE_CHECKING:
+    from otel_train.run.run import Run
+    from otel_train.run.stage import NoStage, Stage
 
 _NO_PHASE = NoPhase()
+
+
+def init(
+    project: str | None = None,
+    *,
+    config: object = None,
+    name: str | None = None,
+    group: str | None = None,
+    tags: Sequence[str] | None = None,
+    notes: str | None = None,
+    seed: int | None = None,
+    run_id: str | None = None,
+    resume: str | None = None,
+    dir: str | PathLike[str] | None = None,  # noqa: A002 - the word that people look for
+    **settings: Any,
+) -> Run:
+    """Start a run, and return it; use it as a context manager, or call `finish()`, or just let the process end.
+
+    `project` is the resource's service.name; without it `OTEL_SERVICE_NAME`, else the script's folder. `config` is a
+    mapping, Namespace, dataclass or OmegaConf. `seed` seeds Python's `random`, NumPy and torch, and is recorded.
+    `resume` continues an earlier run, by its id, as a new attempt in the same folder; "auto" continues the one that the
+    scheduler requeued, else starts a new one. `dir` is the root folder of all runs (`OTEL_TRAIN_DIR`, else `./runs`).
+    `settings` are the others of `otel_train.config.SETTINGS`, such as `console="pretty"`, `every={"train.*": 10}`,
+    `capture_output=True`. With `OTEL_SDK_DISABLED=true` nothing is recorded.
+
+    Raises ConfigError, which names argument, value and fix; RunIdInUseError where `run_id` is that of an existing run;
+    RunNotFoundError where there is nothing to resume.
+    """
+    from otel_train.run.init import start
+
+    arguments = {"project": project, "name": name, "group": group, "tags": tags, "notes": notes, "dir": dir, **settings}
+    return start(arguments, config=config, seed=seed, run_id=run_id, resume=resume)
 
 
 def log(values: Mapping[str, Any], step: int | None = None, **about: Any) -> None:
@@ -27,5 +63,7 @@ def phase(name: str) -> Phase | NoPhase:
 
 def stage(name: str, **about: Any) -> Stage | NoStage:
     """Record a stage of the current run; see `Run.stage`."""
+    from otel_train.run.stage import NoStage
+
     run = current_run()
     return NoStage() if run is None else run.stage(name, **about)

@@ -1,4 +1,7 @@
-"""Records data sets, stages and model files of a run: in run.json, as events, and as a context beside each model."""
+"""Records data sets, stages and model files of a run: in run.json, as events, and as a context beside each model.
+
+What describes them is imported where it is first used: many runs use little of it.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,6 @@ from opentelemetry import trace
 
 from otel_train.clock import iso, wall_ns
 from otel_train.errors import CheckpointError
-from otel_train.lineage.checkpoints import save_checkpoint
-from otel_train.lineage.contexts import archive_context, make_context, write_context
-from otel_train.lineage.datasets import describe_dataset
-from otel_train.lineage.files import add_checksums
-from otel_train.lineage.model_files import describe_checkpoint, parent_of
 from otel_train.record.entries import AttributeValue, Sample
 from otel_train.run.events import without_none
 from otel_train.run.spans import active
@@ -51,6 +49,9 @@ class Artifacts:
 
     def dataset(self, name: str, data: Any, **about: Any) -> None:
         """Describe a data set now; its files are hashed in the background."""
+        from otel_train.lineage.datasets import describe_dataset
+        from otel_train.lineage.files import add_checksums
+
         run = self._run
         record = describe_dataset(name, data, hash_now=False, **about)
         record |= self._place()
@@ -120,6 +121,9 @@ class Artifacts:
         metrics: Mapping[str, Any] | None,
     ) -> Path:
         """Write a model and everything that is known of it; CheckpointError where the model could not be written."""
+        from otel_train.lineage.checkpoints import save_checkpoint
+        from otel_train.lineage.contexts import archive_context
+
         run = self._run
         if run.finished:
             return Path(save_checkpoint(path, obj, save=save)["path"])
@@ -160,6 +164,8 @@ class Artifacts:
         return Path(facts["path"])
 
     def _write_beside(self, facts: dict[str, Any], context: dict[str, Any]) -> None:
+        from otel_train.lineage.contexts import write_context
+
         try:
             facts["context"] = str(write_context(facts["path"], context))
         except OSError as fault:
@@ -167,6 +173,9 @@ class Artifacts:
 
     def written_elsewhere(self, path: str | PathLike[str], *, best: bool, iterations: int | None) -> None:
         """Record a checkpoint that another library wrote."""
+        from otel_train.lineage.contexts import archive_context
+        from otel_train.lineage.model_files import describe_checkpoint
+
         run = self._run
         place = self._place()
         span = trace.get_current_span()
@@ -193,6 +202,8 @@ class Artifacts:
 
     def base_model(self, path_or_name: str | PathLike[str]) -> None:
         """Record what the run starts from."""
+        from otel_train.lineage.model_files import parent_of
+
         run = self._run
         place = self._place()
         span = trace.get_current_span()
@@ -222,6 +233,8 @@ class Artifacts:
     def _context(
         self, facts: Mapping[str, Any], *, best: bool, iterations: int | None, metrics: Mapping[str, Any] | None
     ) -> dict[str, Any]:
+        from otel_train.lineage.contexts import make_context
+
         run = self._run
         session = run.session
         environment = session.environment(ENVIRONMENT_WAIT_S)

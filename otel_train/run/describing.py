@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from otel_train.lineage.environment import describe_environment, script_path
 from otel_train.lineage.redact import Redactor
-from otel_train.sources.gpu import GpuSampler
-from otel_train.sources.host import HostSampler
+
+if TYPE_CHECKING:
+    from otel_train.sources.gpu import GpuSampler
+    from otel_train.sources.host import HostSampler
 
 
 def describe(
     redactor: Redactor, host: HostSampler, gpu: GpuSampler, environ: Mapping[str, str], *, code: bool
 ) -> dict[str, Any]:
     """Return the environment record; each part that fails says why in `reasons`. Takes some tenths of a second."""
+    from otel_train.lineage.environment import describe_environment, script_path
+
     machine: dict[str, Any] = {}
     for name, identify in (("host", host.identify), ("gpu", gpu.identify)):
         try:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from otel_train.lineage.checkpoints import save_checkpoint
 from otel_train.record.phases import NoPhase
 from otel_train.run.run import Run
 from otel_train.run.stage import NoStage
@@ -77,6 +76,8 @@ class DisabledRun(Run):
         self, path: str | PathLike[str], obj: Any, *, save: Callable[[Any, str], Any] | None = None, **about: Any
     ) -> Path:
         """Write the model, atomically and checked, without a context beside it."""
+        from otel_train.lineage.checkpoints import save_checkpoint
+
         return Path(save_checkpoint(path, obj, save=save)["path"])
 
     def log_checkpoint(self, path: str | PathLike[str], **about: Any) -> None:

@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -31,34 +30,11 @@ from otel_train.runlog.folder import check_run_id
 _log = logging.getLogger("otel_train")
 
 
-def init(
-    project: str | None = None,
-    *,
-    config: object = None,
-    name: str | None = None,
-    group: str | None = None,
-    tags: Sequence[str] | None = None,
-    notes: str | None = None,
-    seed: int | None = None,
-    run_id: str | None = None,
-    resume: str | None = None,
-    dir: str | PathLike[str] | None = None,  # noqa: A002 - the word that people look for
-    **settings: Any,
+def start(
+    arguments: Mapping[str, Any], *, config: object, seed: int | None, run_id: str | None, resume: str | None
 ) -> Run:
-    """Start a run, and return it; use it as a context manager, or call `finish()`, or just let the process end.
-
-    `project` is the resource's service.name; without it `OTEL_SERVICE_NAME`, else the script's folder. `config` is a
-    mapping, Namespace, dataclass or OmegaConf. `seed` seeds Python's `random`, NumPy and torch, and is recorded.
-    `resume` continues an earlier run, by its id, as a new attempt in the same folder; "auto" continues the one that the
-    scheduler requeued, else starts a new one. `dir` is the root folder of all runs (`OTEL_TRAIN_DIR`, else `./runs`).
-    `settings` are the others of `otel_train.config.SETTINGS`, such as `console="pretty"`, `every={"train.*": 10}`,
-    `capture_output=True`. With `OTEL_SDK_DISABLED=true` nothing is recorded.
-
-    Raises ConfigError, which names argument, value and fix; RunIdInUseError where `run_id` is that of an existing run;
-    RunNotFoundError where there is nothing to resume.
-    """
+    """Open a run; see `otel_train.init`, whose settings are `arguments`."""
     environ = os.environ
-    arguments = {"project": project, "name": name, "group": group, "tags": tags, "notes": notes, "dir": dir, **settings}
     checked = _checked(arguments, environ)
     _check_identity(run_id, resume)
     redactor = Redactor(checked["redact"])
@@ -74,7 +50,7 @@ def init(
         _log.warning("init() ends run %s, which was open in this thread", former)
         former.finish()
     ranks = detect_ranks(environ, loaded_distributed())
-    project_text = project_name(project or checked["project"], environ, script_path(), os.getcwd())
+    project_text = project_name(checked["project"], environ, script_path(), os.getcwd())
     opening = Opening(
         Path(checked["dir"]),
         ranks,

@@ -16,7 +16,6 @@ from otel_train.lineage.ranks import Ranks, loaded_distributed
 from otel_train.lineage.run_id import new_run_id
 from otel_train.runlog.folder import RunFolder
 from otel_train.runlog.lock import WriterLock
-from otel_train.runlog.status import run_status
 
 # How long ranks wait for rank 0's id before they record a run of their own.
 RANK_WAIT_NS = 120 * NS_PER_S
@@ -88,6 +87,8 @@ class Opening:
             ) from None
 
     def _continue(self, target: str, automatic: bool) -> Opened:
+        from otel_train.runlog.status import run_status
+
         path = self.root / target
         if not path.is_dir():
             known = sorted(entry.name for entry in _folders(self.root))[-3:]

@@ -29,15 +29,14 @@ from otel_train.run.spans import RunSpans
 from otel_train.runlog.processes import Processes
 from otel_train.runlog.recorder import Recorder, RunTrace
 from otel_train.sources.console import Console
-from otel_train.sources.gpu import GpuSampler
-from otel_train.sources.host import HostSampler
-from otel_train.sources.process import ProcessSampler
-from otel_train.sources.sampler import MachineSource, Sampler
 
 if TYPE_CHECKING:
     from otel_train.config import Settings
     from otel_train.lineage.ranks import Ranks
     from otel_train.run.run import Run
+    from otel_train.sources.gpu import GpuSampler
+    from otel_train.sources.host import HostSampler
+    from otel_train.sources.sampler import MachineSource, Sampler
 
 _log = logging.getLogger("otel_train")
 
@@ -181,15 +180,6 @@ class Session:
         )
         self._sources = log_sources.ensure_installed(sources)
         providers.install()
-        # On a machine with several ranks the first reads the host, and each its own card.
-        first_here = self.ranks.local_rank in (None, 0)
-        indices = {self.ranks.local_rank} if self.ranks.shared and self.ranks.local_rank is not None else None
-        host = HostSampler(self.root)
-        gpu = GpuSampler(environ=self.environ, indices=indices)
-        if settings["sample_machine"]:
-            machine: list[MachineSource] = [*([host] if first_here else []), ProcessSampler(), gpu]
-            self._sampler = Sampler(self.sink, machine, interval_s=settings["sample_interval_s"])
-            self._sampler.start()
 
         def keep(environment: dict[str, Any] | None, fault: BaseException | None) -> None:
             with run.guard("environment"):
@@ -201,8 +191,27 @@ class Session:
                 self.compare(run)
 
         self._environment = self._describing.submit(
-            lambda: describe(self.redactor, host, gpu, self.environ, code=settings["git"]), then=keep
+            lambda: describe(self.redactor, *self._start_machine(), self.environ, code=settings["git"]), then=keep
         )
+
+    def _start_machine(self) -> tuple[HostSampler, GpuSampler]:
+        """Start to read the machine; on a thread of its own, since what reads it takes time to import."""
+        from otel_train.sources.gpu import GpuSampler
+        from otel_train.sources.host import HostSampler
+        from otel_train.sources.process import ProcessSampler
+        from otel_train.sources.sampler import Sampler
+
+        # On a machine with several ranks the first reads the host, and each its own card.
+        first_here = self.ranks.local_rank in (None, 0)
+        indices = {self.ranks.local_rank} if self.ranks.shared and self.ranks.local_rank is not None else None
+        host = HostSampler(self.root)
+        gpu = GpuSampler(environ=self.environ, indices=indices)
+        if self.settings["sample_machine"]:
+            machine: list[MachineSource] = [*([host] if first_here else []), ProcessSampler(), gpu]
+            sampler = Sampler(self.sink, machine, interval_s=self.settings["sample_interval_s"])
+            sampler.start()
+            self._sampler = sampler
+        return host, gpu
 
     def compare(self, run: Run) -> None:
         """Say what differs from the attempt that this one goes on from, once the environment is known."""
@@ -305,9 +314,9 @@ class Session:
             log_sources.uninstall()
             PROCESS_END.uninstall()
         truncated = self.spans.truncate()
+        unhashed = self.pool.close(budget_s * POOL_SHARE) + self._describing.close(budget_s * SAMPLER_SHARE)
         if self._sampler is not None:
             self._sampler.stop(budget_s * SAMPLER_SHARE)
-        unhashed = self.pool.close(budget_s * POOL_SHARE) + self._describing.close(budget_s * SAMPLER_SHARE)
         if unhashed:
             run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
         self._write_end(run, status, reason, in_flight, exit_code, truncated)

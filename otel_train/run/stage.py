@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from otel_train.clock import mono_ns, wall_ns
-from otel_train.lineage.stages import StageRecord
 from otel_train.run.spans import Activation
 from otel_train.semconv import STAGE
 
@@ -33,6 +32,8 @@ class Stage:
     ) -> None:
         self.name = name
         self._run = run
+        from otel_train.lineage.stages import StageRecord
+
         self.record = StageRecord(name)
         self._inputs = inputs
         self._outputs = outputs

@@ -11,6 +11,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from otel_train.record.entries import AttributeValue
+
 # How far up to look. A console handler of the rich package writes from ten frames below the handler.
 MAX_FRAMES = 16
 
@@ -24,6 +26,8 @@ class PendingEvent:
     time_ns: int
     event: dict[str, Any]
     exception: tuple[Any, Any, Any] | None
+    # Where it was said: a logger made before structlog was set up names structlog's own lines.
+    place: dict[str, AttributeValue]
 
 
 class Emission(threading.local):
@@ -42,6 +46,7 @@ class Recording:
 
     logging = False
     loguru = False
+    structlog = False
 
 
 RECORDING = Recording()

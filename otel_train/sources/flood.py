@@ -75,27 +75,24 @@ class FloodGate:
         reports: list[tuple[Sink, LogEntry]] = []
         with self._lock:
             bucket = self._buckets.get(key)
+            if bucket is not None and 0 <= time_ns - bucket.window_start_ns < NS_PER_S:
+                bucket.in_window += 1
+                return bucket.in_window <= self._per_second or self._suppress(bucket, context, time_ns)
             if bucket is None:
                 if len(self._buckets) >= self._max_templates:
                     self._make_room(reports)
                 template = bounded(template, MAX_TEMPLATE_CHARS)
                 self._buckets[key] = _Bucket(time_ns, 1, context, logger, levelno, template)
-                admitted = True
             else:
-                admitted = self._count(bucket, context, time_ns, reports)
+                # The next second; or the clock was set back, which begins a new window as well.
+                bucket.window_start_ns = time_ns
+                bucket.in_window = 1
+                self._report_if_due(bucket, time_ns, reports)
         for sink, report in reports:
             sink.emit_log(report)
-        return admitted
+        return True
 
-    def _count(self, bucket: _Bucket, context: LogContext, time_ns: int, reports: list[tuple[Sink, LogEntry]]) -> bool:
-        # A clock that was set back begins a new window as well.
-        if not 0 <= time_ns - bucket.window_start_ns < NS_PER_S:
-            bucket.window_start_ns = time_ns
-            bucket.in_window = 0
-            self._report_if_due(bucket, time_ns, reports)
-        bucket.in_window += 1
-        if bucket.in_window <= self._per_second:
-            return True
+    def _suppress(self, bucket: _Bucket, context: LogContext, time_ns: int) -> bool:
         if not bucket.suppressed:
             bucket.first_suppressed_ns = time_ns
         bucket.suppressed += 1

@@ -142,7 +142,9 @@ def attributes_of(values: Mapping[Any, Any]) -> dict[str, AttributeValue]:
             continue
         frozen = attribute_value(value)
         if frozen is not None:
-            attributes[bounded(text_of(key), MAX_KEY_CHARS)] = frozen
+            if type(key) is not str or len(key) > MAX_KEY_CHARS:
+                key = bounded(text_of(key), MAX_KEY_CHARS)
+            attributes[key] = frozen
     if left_out:
         attributes[semconv.ATTRIBUTES_LEFT_OUT] = left_out
     return attributes

@@ -59,7 +59,7 @@ class StructlogSource(LogSource):
 
     def install(self) -> None:
         """Begin to record, now or once the user has imported structlog."""
-        self._active = True
+        self._active = RECORDING.structlog = True
         self.heartbeat()
 
     def heartbeat(self) -> None:
@@ -69,7 +69,7 @@ class StructlogSource(LogSource):
 
     def uninstall(self) -> None:
         """Take the property away: loggers find their own chain again."""
-        self._active = False
+        self._active = RECORDING.structlog = False
         logger_class = self._logger_class
         if logger_class is not None and logger_class.__dict__.get(_CHAIN) is self._hook:
             delattr(logger_class, _CHAIN)
@@ -125,7 +125,7 @@ class StructlogSource(LogSource):
         time_ns = self._clock.wall_ns()
         if is_standard and RECORDING.logging:
             # The renderer takes the dictionary apart, hence the copy.
-            EMISSION.pending = PendingEvent(wrapped.name, levelno, time_ns, dict(event), exception)
+            EMISSION.pending = PendingEvent(wrapped.name, levelno, time_ns, dict(event), exception, _place(event))
             return
         template = text_of(event.get("event", ""))
         kind = type_name(exception[0]) if exception else ""

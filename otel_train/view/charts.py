@@ -105,13 +105,14 @@ def chart(title: str, unit: str, lines: Sequence[Named], axes: Axes, detail: Det
         for old in named.replaced:
             older = Named(old, f"{named.label} (attempt {old.attempt})", named.role, faint=True)
             result["lines"].append({**line(older, axes, detail), "replaced": True})
-        result["notes"].extend(_notes(named, drawn))
+        result["notes"].extend(_notes(named))
+    result["notes"].extend(_reduction_notes(result["lines"]))
     if len(lines) > len(shown):
         result["notes"].append({"kind": "info", "text": f"{len(lines) - len(shown)} more series are not drawn here."})
     return result
 
 
-def _notes(named: Named, drawn: Line) -> list[dict[str, str]]:
+def _notes(named: Named) -> list[dict[str, str]]:
     notes = []
     summary = named.summary
     name = named.label if named.label != "value" else ""
@@ -122,12 +123,23 @@ def _notes(named: Named, drawn: Line) -> list[dict[str, str]]:
         )
     if summary and summary.first_bad is not None:
         notes.append({"kind": "bad", "text": (f"{name}: " if name else "") + bad_sentence(summary)})
-    if "points" in drawn and not named.faint:
-        prefix = f"{name}: " if name else ""
-        count = sum(1 for value in drawn["y"] if value is not None)
-        notes.append(
-            {"kind": "info", "text": f"{prefix}{drawn['points']:,} points drawn as {count:,} means with their range"}
-        )
+    return notes
+
+
+def _reduction_notes(lines: Sequence[Line]) -> list[dict[str, str]]:
+    """Say which lines are not drawn point by point; lines of equal length in one sentence."""
+    names: dict[tuple[int, int], list[str]] = {}
+    for drawn in lines:
+        if "points" in drawn and not drawn.get("replaced"):
+            means = sum(1 for value in drawn["y"] if value is not None)
+            names.setdefault((drawn["points"], means), []).append(drawn["label"])
+    notes = []
+    for (points, means), labels in names.items():
+        if labels == ["value"] or len(labels) == len(lines) == 1:
+            who = ""
+        else:
+            who = f"{labels[0]}: " if len(labels) == 1 else f"{len(labels)} series, each: "
+        notes.append({"kind": "info", "text": f"{who}{points:,} points drawn as {means:,} means with their range"})
     return notes
 
 

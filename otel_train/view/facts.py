@@ -15,6 +15,7 @@ from otel_train.view.run_data import RunData, mappings, time_of
 Rows = list[list[Any]]
 VALUE_CHARACTERS = 2_000
 PATCH_CHARACTERS = 400_000
+_OF_ONE_CALL = frozenset({"attempt", "rank", "time", "step", "stage"})
 
 
 def shown(value: object) -> str:
@@ -74,10 +75,17 @@ def environment(run: RunData) -> dict[str, Any]:
     patch = str(code.pop("patch", "") or "")
     packages = described.pop("packages", None)
     groups: list[dict[str, Any]] = []
-    _group(groups, "Code", code)
+    unknown = code.pop("reasons", None)
+    _group(groups, "Code", code | {f"{part} is not known": why for part, why in flatten(unknown).items()})
     simple = {key: value for key, value in described.items() if not isinstance(value, (Mapping, list))}
-    process = {key: newest[key] for key in ("host", "pid", "world_size", "seed") if newest.get(key) is not None}
+    process = {key: newest[key] for key in ("host", "pid", "world_size") if newest.get(key) is not None}
     _group(groups, "Process", {**simple, **process})
+    seed = newest.get("seed")
+    # The states behind the seed are for programs; run.json holds them.
+    seeds = (
+        {key: value for key, value in seed.items() if key != "states"} if isinstance(seed, Mapping) else {"seed": seed}
+    )
+    _group(groups, "Seeds", seeds)
     for key, value in described.items():
         if isinstance(value, (Mapping, list)) and key not in ("package_sources", "reasons"):
             _group(groups, key.replace("_", " ").capitalize(), value if isinstance(value, Mapping) else {key: value})
@@ -93,7 +101,7 @@ def environment(run: RunData) -> dict[str, Any]:
 
 
 def _group(groups: list[dict[str, Any]], title: str, values: object) -> None:
-    rows = [[key, _readable(key, value)] for key, value in flatten(values).items() if value not in (None, "", [], {})]
+    rows = [[key, _readable(key, value)] for key, value in flatten(values).items() if value not in (None, "", [], "{}")]
     if rows:
         groups.append({"title": title, "rows": rows})
 
@@ -105,14 +113,26 @@ def _readable(key: str, value: object) -> str:
 
 
 def datasets(run: RunData) -> list[dict[str, Any]]:
-    """Return a card for each data set; a data set of several parts is one card for each part too."""
+    """Return a card for each data set, once where several attempts described the same; its parts are cards too."""
     cards: list[dict[str, Any]] = []
+    seen: dict[str, list[str]] = {}
     for record in mappings(run.info.get("datasets")):
-        _dataset(cards, record, shown(record.get("name", "data set")))
+        likeness = json.dumps({key: value for key, value in record.items() if key not in _OF_ONE_CALL}, default=str)
+        attempt = shown(record.get("attempt", 1))
+        if likeness in seen:
+            if attempt not in seen[likeness]:
+                seen[likeness].append(attempt)
+            continue
+        seen[likeness] = [attempt]
+        _dataset(cards, record, shown(record.get("name", "data set")), seen[likeness])
+    for card in cards:
+        attempts = card.pop("attempts")
+        if len(run.attempts) > 1:
+            card["rows"].append(["attempts", ", ".join(attempts)])
     return cards
 
 
-def _dataset(cards: list[dict[str, Any]], record: Mapping[str, Any], name: str) -> None:
+def _dataset(cards: list[dict[str, Any]], record: Mapping[str, Any], name: str, attempts: list[str]) -> None:
     classes = record.get("classes")
     counts = (
         [[str(label), count] for label, count in classes.items() if isinstance(count, (int, float))]
@@ -123,7 +143,7 @@ def _dataset(cards: list[dict[str, Any]], record: Mapping[str, Any], name: str) 
     if isinstance(rest, Mapping) and rest.get("samples"):
         counts.append([f"{rest.get('classes', '?')} more", rest["samples"]])
     rows = []
-    for key in ("size", "shape", "type", "dtype", "columns", "sampling", "class_count", "stage", "time"):
+    for key in ("size", "shape", "type", "dtype", "columns", "sampling", "class_count", "stage"):
         if record.get(key) is not None:
             value = record[key]
             rows.append(
@@ -154,6 +174,7 @@ def _dataset(cards: list[dict[str, Any]], record: Mapping[str, Any], name: str) 
         {
             "name": name,
             "rows": rows,
+            "attempts": attempts,
             "classes": counts[:200],
             "problems": [shown(item) for item in record.get("problems") or []],
         }
@@ -162,7 +183,7 @@ def _dataset(cards: list[dict[str, Any]], record: Mapping[str, Any], name: str) 
     if isinstance(parts, Mapping):
         for part, inner in parts.items():
             if isinstance(inner, Mapping):
-                _dataset(cards, inner, f"{name} / {part}")
+                _dataset(cards, inner, f"{name} / {part}", attempts)
 
 
 def checksum(record: Mapping[str, Any]) -> str:
@@ -241,7 +262,8 @@ def attempts(run: RunData) -> Rows:
         status = run.state if last else str(attempt.get("status", ""))
         if status == "running" and not last:
             status = "lost"
-        seconds = ((ended or (run.until_ns if last else 0)) - started) / NS_PER_S if started else None
+        until = ended or (run.until_ns if last else run.last_of_attempt.get(int(attempt.get("attempt") or place), 0))
+        seconds = (until - started) / NS_PER_S if started and until else None
         rows.append(
             [
                 shown(attempt.get("attempt", place)),

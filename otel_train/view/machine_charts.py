@@ -29,6 +29,11 @@ SILENT = frozenset(
         "otel_train.logs",
         "otel_train.spans",
         "hw.gpu.memory.limit",
+        "dl.container.memory.limit",
+        "dl.container.cpu.limit",
+        "system.cpu.logical.count",
+        # The same as process.cpu.utilization, but for its division into user and system.
+        "process.cpu.time",
     }
 )
 
@@ -42,6 +47,8 @@ class Group:
     metrics: tuple[str, ...]
     unit: str | None = None
     note: str = ""
+    # Left out while all of its values are 0: a chart of "nothing went wrong" only takes room.
+    only_if_any: bool = False
 
 
 GROUPS = (
@@ -49,15 +56,20 @@ GROUPS = (
     Group("steps", "Wait for data", ("dl.data.wait.time",), note="by the host's clock, unless named device"),
     Group("steps", "Phases", ("dl.phase.time",), note="by the host's clock"),
     Group("steps", "Checkpoint time", ("dl.checkpoint.time",), note="by the host's clock"),
+    Group("steps", "Checkpoint size", ("dl.checkpoint.size",), "By"),
     Group("system", "CPU of the host", ("system.cpu.utilization",), "%"),
     Group("system", "CPU of the process", ("process.cpu.utilization",), "%", "100 % is one logical CPU kept busy"),
     Group("system", "Memory of the host", ("system.memory.usage",), "By"),
     Group("system", "Memory of the host, share in use", ("system.memory.utilization",), "%"),
     Group("system", "Memory of the process", ("process.memory.usage",), "By"),
+    Group("system", "Memory of the container", ("container.memory.usage",), "By"),
+    Group("system", "Processes killed for lack of memory", ("dl.container.oom_kills",), None, "", only_if_any=True),
+    Group("system", "Threads of the process", ("process.thread.count",), ""),
     Group("system", "Disks of the host", ("system.disk.io",), "By/s"),
     Group("system", "Disk use of the process", ("process.disk.io",), "By/s"),
     Group("system", "Network", ("system.network.io",), "By/s"),
     Group("system", "File system of the run", ("system.filesystem.utilization",), "%"),
+    Group("system", "Size of the run log", ("otel_train.runlog.size",), "By"),
     Group("gpu", "GPU utilisation", ("hw.gpu.utilization",), "%"),
     Group("gpu", "GPU memory", ("hw.gpu.memory.usage",), "By"),
     Group("gpu", "GPU memory, share in use", ("hw.gpu.memory.utilization",), "%"),
@@ -67,9 +79,8 @@ GROUPS = (
     Group("gpu", "Clock held down, by reason", ("hw.gpu.throttled",), ""),
     Group("gpu", "PCIe traffic", ("hw.gpu.io",), "By/s"),
     Group("gpu", "Energy per second", ("hw.energy",), "W"),
-    Group("gpu", "ECC errors per second", ("hw.errors",), "{error}/s"),
+    Group("gpu", "ECC errors per second", ("hw.errors",), "{error}/s", only_if_any=True),
 )
-_GROUP_OF = {name: group for group in GROUPS for name in group.metrics}
 
 
 def machine_charts(all_series: Iterable[Series], axes: Axes, detail: Detail) -> dict[str, list[Chart]]:
@@ -81,7 +92,7 @@ def machine_charts(all_series: Iterable[Series], axes: Axes, detail: Detail) -> 
     result: dict[str, list[Chart]] = {"steps": [], "system": [], "gpu": [], "other": []}
     for group in GROUPS:
         found = [series for name in group.metrics for series in by_name.pop(name, [])]
-        if found:
+        if found and not (group.only_if_any and not any(any(series.values) for series in found)):
             result[group.section].append(_group_chart(group, found, axes, detail))
     for name, found in sorted(by_name.items()):
         section = "gpu" if name.startswith("hw.") else "system" if name.startswith(("system.", "process.")) else "other"

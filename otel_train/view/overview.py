@@ -131,7 +131,9 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
     if run.spans_left_out:
         result.append({"kind": "warn", "text": f"{run.spans_left_out:,} spans are left out of this page."})
     if run.state == "running":
-        result.append({"kind": "info", "text": f"The run goes on; this page is of {text.moment(run.now_ns)} UTC."})
+        result.append(
+            {"kind": "info", "text": f"The run goes on; this is how it stood at {text.moment(run.now_ns)} UTC."}
+        )
     return result
 
 

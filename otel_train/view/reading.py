@@ -78,5 +78,5 @@ def _take(run: RunData, columns: Columns, attempt: int, rank: int, totals: dict[
         description=columns.description,
         kind=columns.kind,
     )
-    run.see(columns.times_ns[0])
-    run.see(columns.times_ns[-1])
+    run.see(columns.times_ns[0], attempt)
+    run.see(columns.times_ns[-1], attempt)

@@ -59,7 +59,7 @@ def build(run: RunData) -> dict[str, Any]:
         "charts": charts,
         "summary": [_summary_row(summary, item.series.rank) for item, summary in metrics],
         "shares": time_shares(others),
-        "timeline": timeline(run.spans, run.started_ns, run.until_ns),
+        "timeline": timeline(run.spans, run.started_ns, run.ends()),
         "logs": log_list.payload(run.logs, run.started_ns),
         "config": facts.configuration(run),
         "environment": facts.environment(run),

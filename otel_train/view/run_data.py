@@ -46,11 +46,14 @@ class RunData:
     skipped: int = 0
     last_ns: int = 0
     first_ns: int = 0
+    last_of_attempt: dict[int, int] = field(default_factory=dict)
     failure: LogRow | None = None
     _effective: list[Effective] | None = None
 
-    def see(self, time_ns: int) -> None:
-        """Take note of a time at which the run was alive."""
+    def see(self, time_ns: int, attempt: int) -> None:
+        """Take note of a time at which an attempt was alive."""
+        if time_ns > self.last_of_attempt.get(attempt, 0):
+            self.last_of_attempt[attempt] = time_ns
         if time_ns > self.last_ns:
             self.last_ns = time_ns
         if time_ns and (not self.first_ns or time_ns < self.first_ns):
@@ -58,7 +61,7 @@ class RunData:
 
     def add_log(self, row: LogRow) -> None:
         """Take one record; the last one with an exception tells what a run died of."""
-        self.see(row.entry.time_ns)
+        self.see(row.entry.time_ns, row.attempt)
         self.logs.add(row)
         if "exception.type" in row.entry.attributes:
             ends = row.entry.event_name == "run.end"
@@ -67,7 +70,7 @@ class RunData:
 
     def add_span(self, row: SpanRow) -> None:
         """Take one span."""
-        self.see(row.span.end_ns)
+        self.see(row.span.end_ns, row.attempt)
         if len(self.spans) < MAX_SPANS:
             self.spans.append(row)
         else:
@@ -108,6 +111,13 @@ class RunData:
         if self.state == "running":
             return max(self.now_ns, self.last_ns)
         return max(self.ended_ns, self.last_ns)
+
+    def ends(self) -> dict[int, int]:
+        """Return when each attempt ended, by its last sign of life; the newest as the run does."""
+        result = dict(self.last_of_attempt)
+        if result:
+            result[max(result)] = self.until_ns
+        return result
 
     def series(self) -> list[Effective]:
         """Return every series over all attempts."""

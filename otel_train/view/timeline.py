@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_train.record.entries import SpanEntry
-from otel_train.semconv import ANNOUNCES, PHASE, STAGE, TRUNCATED
+from otel_train.semconv import ANNOUNCES, EPOCH, PHASE, STAGE, STEP, TRUNCATED
 from otel_train.view.log_list import body_text, cut
 
 MAX_BARS = 5_000
@@ -68,9 +68,9 @@ def lane_of(span: SpanEntry, name: str) -> str:
     return "span"
 
 
-def timeline(rows: Iterable[SpanRow], started_ns: int, last_ns: int) -> dict[str, Any]:
-    """Return the bars by lane, in seconds since the run's start; `last_ns` ends what never ended itself."""
-    bars = _bars(list(rows), last_ns)
+def timeline(rows: Iterable[SpanRow], started_ns: int, ends_ns: Mapping[int, int]) -> dict[str, Any]:
+    """Return the bars by lane, in seconds since the run's start; what never ended itself ends with its attempt."""
+    bars = _bars(list(rows), ends_ns)
     counts = Counter(bar.lane for bar in bars)
     kept = _bounded(bars)
     lanes = []
@@ -89,7 +89,7 @@ def timeline(rows: Iterable[SpanRow], started_ns: int, last_ns: int) -> dict[str
     return {"lanes": lanes, "seen": len(bars), "truncated": sum(1 for bar in bars if bar.truncated)}
 
 
-def _bars(rows: Sequence[SpanRow], last_ns: int) -> list[_Bar]:
+def _bars(rows: Sequence[SpanRow], ends_ns: Mapping[int, int]) -> list[_Bar]:
     """Return the spans that ended, and those announced ones that never did."""
     closed = {row.span.span_id for row in rows if ANNOUNCES not in row.span.attributes}
     bars = []
@@ -101,7 +101,8 @@ def _bars(rows: Sequence[SpanRow], last_ns: int) -> list[_Bar]:
             bars.append(_Bar(lane_of(span, span.name), span.name, span.start_ns, span.end_ns, truncated, row))
         elif span.parent_span_id not in closed:
             name = str(span.attributes.get(SPAN_NAME) or span.name.removesuffix(" (started)"))
-            bars.append(_Bar(lane_of(span, name), name, span.start_ns, max(last_ns, span.end_ns), True, row))
+            end_ns = max(ends_ns.get(row.attempt, 0), span.end_ns)
+            bars.append(_Bar(lane_of(span, name), name, span.start_ns, end_ns, True, row))
     return sorted(bars, key=lambda bar: (bar.start_ns, -bar.end_ns))
 
 
@@ -129,8 +130,10 @@ def _stack(bars: Sequence[_Bar]) -> int:
 
 def _payload(bar: _Bar, started_ns: int) -> dict[str, Any]:
     span = bar.row.span
+    number = span.attributes.get({"epoch": EPOCH, "step": STEP}.get(bar.lane, ""))
+    name = f"{bar.name} {number}" if isinstance(number, int) and bar.name == bar.lane else bar.name
     result: dict[str, Any] = {
-        "name": cut(bar.name, 120),
+        "name": cut(name, 120),
         "start": round((bar.start_ns - started_ns) / 1e9, 6),
         "seconds": round(max(0, bar.end_ns - bar.start_ns) / 1e9, 6),
         "row": bar.level,

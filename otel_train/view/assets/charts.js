@@ -96,7 +96,7 @@ function lineTraces(line, index, chart, axis, unit, hidden) {
     traces.push({ ...common, ...shape, type: "scatter", mode: "lines", fill: "toself", hoverinfo: "skip",
       fillcolor: faded(ink, line.faint ? 0.1 : 0.24), line: { width: 0 } });
   }
-  const dots = sizes(y);
+  const dots = line.replaced ? null : sizes(y);
   traces.push({ ...common, x, y, type: "scatter", connectgaps: false, mode: dots ? "lines+markers" : "lines",
     opacity: line.replaced ? 0.45 : line.faint ? 0.5 : 1,
     line: { color: ink, width: line.faint || line.replaced ? 1.1 : line.low ? 1.4 : 1.9, dash: line.replaced ? "dot" : "solid" },
@@ -142,15 +142,24 @@ function layoutOf(axis, chart) {
   };
 }
 
-// Plotly would leave room for dots on one chart and none on the next: charts of one page should line up.
-function rangeOf(chart, axis) {
+// The charts of one page line up: all have the range of all of them.
+const ranges = new Map();
+
+function rangeOf(axis) {
+  if (!ranges.has(axis)) ranges.set(axis, commonRange(axis));
+  return ranges.get(axis);
+}
+
+function commonRange(axis) {
   let low = Infinity;
   let high = -Infinity;
-  for (const line of chart.lines) {
-    for (const x of line.x[axis] || []) {
-      if (x === null) continue;
-      if (x < low) low = x;
-      if (x > high) high = x;
+  for (const chart of Object.values(data.charts).flat()) {
+    for (const line of chart.lines) {
+      for (const x of line.x[axis] || []) {
+        if (x === null) continue;
+        if (x < low) low = x;
+        if (x > high) high = x;
+      }
     }
   }
   if (axis === "time") { low = Math.min(low, 0); high = Math.max(high, data.elapsed_s); }
@@ -172,8 +181,8 @@ function draw(place) {
     place.unit.textContent = [unit.name, axis !== view.axis && chart.kind === "metric" ? "by time: it has no " + view.axis : ""].filter(Boolean).join(" · ");
     const traces = chart.lines.flatMap((line, index) => lineTraces(line, index, chart, axis, unit, hidden.has(index)));
     figure = { data: traces, layout: layoutOf(axis, chart) };
-    figure.layout.xaxis.range = rangeOf(chart, axis);
-    if (chart.unit === "%") figure.layout.yaxis.rangemode = "tozero";
+    figure.layout.xaxis.range = rangeOf(axis);
+    if (["%", "By", "By/s"].includes(chart.unit)) figure.layout.yaxis.rangemode = "tozero";
   }
   Plotly.react(place.plot, figure.data, figure.layout, { displayModeBar: false, responsive: false, doubleClick: "reset" });
   place.node.dataset.drawn = "yes";

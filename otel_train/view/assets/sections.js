@@ -73,7 +73,7 @@ function environmentSection() {
   const node = section("environment", "Environment");
   const environment = data.environment;
   if (!environment.groups.length && !environment.packages.length) { empty(node, data.reasons.environment); return; }
-  node.append(el("div", { class: "two" }, environment.groups.map((group) => el("div", { class: "card" }, el("h3", {}, group.title), pairs(group.rows)))));
+  node.append(el("div", { class: "packed" }, environment.groups.map((group) => el("div", { class: "card" }, el("h3", {}, group.title), pairs(group.rows)))));
   if (environment.patch) {
     const kind = (line) => (line.startsWith("@@") ? "hunk" : line.startsWith("+") ? "plus" : line.startsWith("-") ? "minus" : null);
     node.append(el("div", { class: "card" }, el("details", {}, el("summary", {}, "Patch of what differs from the commit" + (environment.patch_note ? ` (${environment.patch_note})` : "")),

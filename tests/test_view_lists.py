@@ -1,0 +1,200 @@
+"""Log records and spans on the page: bounded, in order, nothing left out unsaid; texts for the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_train.record.entries import LogEntry, SpanEntry
+from otel_train.view import text
+from otel_train.view.log_list import LogKeeper, LogRow, payload
+from otel_train.view.timeline import MAX_BARS, SpanRow, timeline
+
+S = 1_000_000_000
+
+
+def entry(number: int, severity: int = 9, **more: object) -> LogRow:
+    attributes = {key.replace("__", "."): value for key, value in more.items()}
+    return LogRow(
+        LogEntry(
+            time_ns=number * S, severity_number=severity, severity_text="", body=f"r{number}", attributes=attributes
+        ),
+        1,
+        0,
+    )  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.sampled_from([5, 9, 13, 17])), max_size=80), st.integers(1, 40))
+def test_kept_records_are_the_severe_ones_and_the_newest_of_the_rest(found: list[tuple[int, int]], limit: int) -> None:
+    """Order is by time, the number is bounded, and what is left out is counted."""
+    keeper = LogKeeper(limit)
+    for number, severity in found:
+        keeper.add(entry(number, severity))
+    made = payload(keeper, 0)
+    assert made["seen"] == len(found)
+    assert made["left_out"] == max(0, len(found) - limit)
+    times = [row[0] for row in made["rows"]]
+    assert times == sorted(times)
+    severe = sum(1 for _, severity in found if severity >= 13)
+    assert sum(1 for row in made["rows"] if row[1] in ("WARN", "ERROR")) == min(severe, limit)
+
+
+def test_a_record_keeps_step_event_attributes_and_traceback() -> None:
+    """What the page shows of one record."""
+    keeper = LogKeeper()
+    keeper.add(
+        entry(3, 17, dl__step=7, event__name="health.nonfinite", metric="loss", exception__stacktrace="Traceback")
+    )
+    made = payload(keeper, S)
+    row = dict(zip(made["columns"], made["rows"][0], strict=True))
+    assert (row["elapsed_s"], row["level"], row["body"], row["step"]) == (2.0, "ERROR", "r3", 7)
+    assert (row["event"], row["stacktrace"], row["attributes"]) == ("health.nonfinite", "Traceback", {"metric": "loss"})
+
+
+def test_long_texts_are_cut_and_all_together_are_bounded() -> None:
+    """The newest records stay where the characters of all are too many."""
+    keeper = LogKeeper()
+    for number in range(10):
+        keeper.add(entry(number))
+    keeper.add(LogRow(LogEntry(time_ns=99 * S, severity_number=9, severity_text="", body="x" * 5_000), 1, 0))
+    made = payload(keeper, 0, max_characters=4_300)
+    assert made["rows"][-1][2].endswith("… [1,000 more characters]")
+    assert (len(made["rows"]), made["left_out"]) == (4, 7)
+
+
+def span(name: str, start_s: float, end_s: float, span_id: int = 1, parent: int = 0, **attributes: object) -> SpanRow:
+    named = {key.replace("__", "."): value for key, value in attributes.items()}
+    entry = SpanEntry(
+        name=name,
+        trace_id=1,
+        span_id=span_id,
+        parent_span_id=parent,
+        start_ns=round(start_s * S),
+        end_ns=round(end_s * S),
+        attributes=named,
+    )  # type: ignore[arg-type]
+    return SpanRow(entry, 1, 0)
+
+
+def test_spans_lie_in_the_lanes_of_their_kind() -> None:
+    """Stages, epochs, evaluations, checkpoints, steps, phases, and others."""
+    rows = [
+        span("preprocess", 0, 2, dl__stage="preprocess"),
+        span("epoch", 2, 6, dl__epoch=0),
+        span("evaluation", 5, 6),
+        span("checkpoint.save", 6, 7),
+        span("step", 2, 3, dl__step=0),
+        span("forward", 2, 2.5, phase="forward"),
+        span("GET /data", 2, 3),
+    ]
+    lanes = {lane["lane"]: [bar["name"] for bar in lane["bars"]] for lane in timeline(rows, 0, {1: 10 * S})["lanes"]}
+    assert lanes == {
+        "stage": ["preprocess"],
+        "epoch": ["epoch 0"],
+        "evaluation": ["evaluation"],
+        "checkpoint": ["checkpoint.save"],
+        "step": ["step 0"],
+        "phase": ["forward"],
+        "span": ["GET /data"],
+    }
+
+
+def test_a_stage_that_was_announced_and_never_ended_is_drawn_truncated_to_the_last_sign_of_life() -> None:
+    """The announcement of one that ended is not drawn beside it."""
+    rows = [
+        span("train (started)", 1, 1, 10, 5, dl__announces="5", dl__span__name="train", dl__stage="train"),
+        span("clean (started)", 0, 0, 11, 6, dl__announces="6", dl__span__name="clean", dl__stage="clean"),
+        span("clean", 0, 1, 6, dl__stage="clean"),
+    ]
+    made = timeline(rows, 0, {1: 9 * S})
+    bars = made["lanes"][0]["bars"]
+    assert [(bar["name"], bar["seconds"], bar.get("truncated", False)) for bar in bars] == [
+        ("clean", 1.0, False),
+        ("train", 8.0, True),
+    ]
+    assert made["truncated"] == 1
+
+
+def test_overlapping_spans_of_a_lane_get_rows_of_their_own() -> None:
+    """A nested stage lies below its parent."""
+    rows = [
+        span("outer", 0, 9, dl__stage="outer"),
+        span("inner", 1, 2, dl__stage="inner"),
+        span("next", 3, 4, dl__stage="next"),
+    ]
+    (lane,) = timeline(rows, 0, {1: 10 * S})["lanes"]
+    assert lane["rows"] == 2
+    assert [bar["row"] for bar in lane["bars"]] == [0, 1, 1]
+
+
+def test_more_spans_than_a_page_holds_leave_out_the_shortest_steps() -> None:
+    """Stages stay; what is left out is counted by lane."""
+    rows = [span("step", number, number + (0.1 if number % 2 else 0.9)) for number in range(MAX_BARS + 500)]
+    rows.append(span("train", 0, MAX_BARS, dl__stage="train"))
+    lanes = {lane["lane"]: lane for lane in timeline(rows, 0, {1: 10**6 * S})["lanes"]}
+    assert len(lanes["stage"]["bars"]) == 1
+    assert lanes["step"]["left_out"] == 501
+    assert sum(1 for bar in lanes["step"]["bars"] if bar["seconds"] > 0.5) == (MAX_BARS + 500) // 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0123, "12.3 ms"),
+        (12.34, "12.3 s"),
+        (245, "4 min 05 s"),
+        (11_520, "3 h 12 min"),
+        (190_800, "2 d 5 h"),
+        (59.97, "1 min 00 s"),
+    ],
+)
+def test_durations_in_words(seconds: float, words: str) -> None:
+    """From milliseconds to days."""
+    assert text.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.05, "0.05"),
+        (1234567, "1,234,567"),
+        (2.0, "2"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Inf"),
+        (None, ""),
+        (1 / 3, "0.333333"),
+    ],
+)
+def test_numbers_in_words(value: float | None, words: str) -> None:
+    """Six digits, names for what is not finite, nothing for nothing."""
+    assert text.number(value) == words
+
+
+def test_sizes_in_words() -> None:
+    """Binary units."""
+    assert [text.size(count) for count in (0, 1023, 1024, 18 * 1024**3, None)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "18.0 GiB",
+        "",
+    ]
+
+
+def test_tables_align_and_colour_only_on_a_terminal() -> None:
+    """Plain text elsewhere; the state's colour does not change the columns."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    rows = [["a", "failed", "1"], ["bb", "finished", "22"]]
+    plain = text.table(("id", "status", "n"), rows, text.Paint(io.StringIO(), {}), right=(2,), state_column=1)
+    assert plain == "id  status     n\na   failed     1\nbb  finished  22"
+    coloured = text.table(("id", "status", "n"), rows, text.Paint(Terminal(), {}), right=(2,), state_column=1)
+    assert "\x1b[31mfailed  \x1b[0m" in coloured
+    assert not text.Paint(Terminal(), {"NO_COLOR": "1"}).on
+    assert text.plain("a\x1b[2Jb\u202ec\td") == r"a\x1b[2Jb\u202ec" + "\td"
