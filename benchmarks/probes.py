@@ -15,6 +15,8 @@ from typing import Any
 
 from peers import PEERS, folder_bytes, scratch
 
+# After this a run's start, with its look at the machine and the installed packages, is over.
+STARTED_S = 2.0
 # As training has them: losses that fall, rates that hardly change, counts.
 NAMES = ["loss", "accuracy", "lr", "grad_norm", "f1", "precision", "recall", "aux_loss", "tokens", "temperature"]
 
@@ -61,6 +63,7 @@ def probe_thread(peer: str, kind: str, steps: int) -> dict[str, float]:
         for step in range(min(200, steps)):
             logger.log(values, step)
         settle(logger)
+        time.sleep(STARTED_S)
         process_ns, thread_ns = time.process_time_ns(), time.thread_time_ns()
         for step in range(steps):
             logger.log(values, step + 1000)
@@ -140,14 +143,13 @@ def probe_stall(_: str, mode: str, steps: int) -> dict[str, float]:
     values = kinds("float")
     with scratch() as name:
         run = otel_train.init(project="bench", dir=name, git=False) if mode == "with" else None
-        time.sleep(1.0)
+        time.sleep(STARTED_S)
         count = spins_of_a_millisecond()
         for _step in range(steps):
             start = time.perf_counter_ns()
             spin(count)
             if run is not None:
-                for _call in range(5):
-                    run.log(values)
+                run.log(values)
             rows.append(time.perf_counter_ns() - start)
         if run is not None:
             run.finish()
@@ -179,7 +181,7 @@ def spins_of_a_millisecond() -> int:
 
 
 def probe_memory(peer: str, _: str, steps: int) -> dict[str, float]:
-    """Resident memory that 10 scalars a step add: after a tenth of the steps, and from there to the end."""
+    """Resident memory that ten scalars a step add: after a tenth of the steps, and from there to the end."""
     import psutil
 
     own = psutil.Process()
@@ -194,9 +196,9 @@ def probe_memory(peer: str, _: str, steps: int) -> dict[str, float]:
         first = 0
         for step in range(steps):
             logger.log(values, step + 100)
-            if step % 200 == 199:
-                # A training loop's pace, so that what waits is not mistaken for what stays.
-                time.sleep(0.004)
+            if step % 50 == 49:
+                # Some pace (150,000 points a second), so that what waits is not mistaken for what stays.
+                time.sleep(0.003)
             if step == steps // 10:
                 settle(logger)
                 first = own.memory_info().rss - start
@@ -250,8 +252,12 @@ def probe_import(_: str, what: str, __: int) -> dict[str, float]:
     return {"import_s": time.perf_counter() - start, "torch": "torch" in sys.modules, "plotly": "plotly" in sys.modules}
 
 
-def probe_digits(_: str, mode: str, epochs: int) -> dict[str, float]:
-    """The digits loop, with or without recording: CPU of the training thread, and wall time, of the loop alone."""
+def probe_digits(_: str, __: str, blocks: int) -> dict[str, Any]:
+    """The digits loop in alternating blocks with and without recording: their ratios, block by block.
+
+    Both stand in one process while the run's threads live, so that a slow second of the machine meets both.
+    """
+    import otel_train
     import torch
     from sklearn.datasets import load_digits
 
@@ -263,44 +269,56 @@ def probe_digits(_: str, mode: str, epochs: int) -> dict[str, float]:
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loader = [(x[start : start + 64], y[start : start + 64]) for start in range(0, len(x), 64)]
-    with scratch() as name:
-        run = None
-        if mode == "with":
-            import otel_train
+    epochs = 5
 
-            run = otel_train.init(project="bench", dir=name, git=False)
-            time.sleep(1.0)
-        thread_ns, start = time.thread_time_ns(), time.perf_counter()
+    def plain() -> None:
         for _epoch in range(epochs):
-            for xs, ys in run.steps(loader) if run is not None else loader:
+            for xs, ys in loader:
                 optimizer.zero_grad()
-                if run is not None:
-                    with run.phase("model_forward"):
-                        out = model(xs)
-                        loss = torch.nn.functional.cross_entropy(out, ys)
-                    with run.phase("model_backward"):
-                        loss.backward()
-                    with run.phase("optimizer"):
-                        optimizer.step()
-                    run.log({"loss": loss, "accuracy": (out.argmax(1) == ys).float().mean()})
-                else:
+                out = model(xs)
+                loss = torch.nn.functional.cross_entropy(out, ys)
+                loss.backward()
+                optimizer.step()
+                # Whoever does not record still looks at these.
+                loss.item(), (out.argmax(1) == ys).float().mean().item()
+
+    def recorded() -> None:
+        for _epoch in range(epochs):
+            for xs, ys in run.steps(loader):
+                optimizer.zero_grad()
+                with run.phase("model_forward"):
                     out = model(xs)
                     loss = torch.nn.functional.cross_entropy(out, ys)
+                with run.phase("model_backward"):
                     loss.backward()
+                with run.phase("optimizer"):
                     optimizer.step()
-                    # Whoever does not record still computes what he wants to see.
-                    (out.argmax(1) == ys).float().mean()
-        thread_s = (time.thread_time_ns() - thread_ns) / 1e9
-        wall_s = time.perf_counter() - start
-        if run is not None:
-            run.finish()
+                run.log({"loss": loss, "accuracy": (out.argmax(1) == ys).float().mean()})
+
+    def timed(loop: Any) -> tuple[float, float]:
+        thread_ns, start_ns = time.thread_time_ns(), time.perf_counter_ns()
+        loop()
+        return time.thread_time_ns() - thread_ns, time.perf_counter_ns() - start_ns
+
+    rows = []
+    with scratch() as name:
+        run = otel_train.init(project="bench", dir=name, git=False)
+        time.sleep(STARTED_S)
+        for block in range(blocks + 2):
+            pair = [timed(plain), timed(recorded)] if block % 2 else [timed(recorded), timed(plain)][::-1]
+            if block >= 2:
+                rows.append(pair)
+        run.finish()
     steps = epochs * len(loader)
-    return {"thread_us_per_step": thread_s / steps * 1e6, "wall_us_per_step": wall_s / steps * 1e6}
+    return {
+        "step_us": [without[0] / steps / 1e3 for without, _ in rows],
+        "added_thread_us": [(with_[0] - without[0]) / steps / 1e3 for without, with_ in rows],
+        "thread_percent": [100 * (with_[0] / without[0] - 1) for without, with_ in rows],
+        "wall_percent": [100 * (with_[1] / without[1] - 1) for without, with_ in rows],
+    }
 
 
-PROBES = {
-    name.removeprefix("probe_"): probe for name, probe in list(globals().items()) if name.startswith("probe_")
-}
+PROBES = {name.removeprefix("probe_"): probe for name, probe in list(globals().items()) if name.startswith("probe_")}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -20,13 +20,14 @@ _SIZE_UNITS: Final = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
     _SIZE_UNITS[_letter] = _SIZE_UNITS[_letter + "B"] = 1000**_power
     _SIZE_UNITS[_letter + "IB"] = 1024**_power
+_NUMBER: Final = re.compile(r"\d+\.?\d*|\.\d+")
 _DURATION_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def parse_size(text: str | float) -> int:
     """Return bytes of `20GB` (decimal), `500MiB` (binary) or a plain number; ValueError where it is neither."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(text))
-    if not match or match[2].upper() not in _SIZE_UNITS:
+    if not match or match[2].upper() not in _SIZE_UNITS or not _NUMBER.fullmatch(match[1]):
         raise ValueError("a size is a number with a unit, such as 20GB or 500MiB")
     return int(float(match[1]) * _SIZE_UNITS[match[2].upper()])
 
@@ -34,7 +35,7 @@ def parse_size(text: str | float) -> int:
 def parse_duration(text: str | float) -> float:
     """Return seconds of `30d`, `12h`, `45m`, `10s` or a plain number; ValueError where it is none."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*([smhdw]?)\s*", str(text))
-    if not match:
+    if not match or not _NUMBER.fullmatch(match[1]):
         raise ValueError("a duration is a number with a unit, such as 30d, 12h, 45m or 10s")
     return float(match[1]) * _DURATION_UNITS[match[2] or "s"]
 
@@ -58,7 +59,7 @@ def _number(low: float, high: float = float("inf"), *, whole: bool = False) -> C
             exact = float(number) == float(value)
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"use a {kind} of at least {low:g}") from None
-        if isinstance(value, bool) or not exact or not low <= number <= high:
+        if isinstance(value, bool) or not exact or not low <= number <= high or number == float("inf"):
             limit = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
             raise ValueError(f"use a {kind} {'of ' if high == float('inf') else ''}{limit}")
         return number
@@ -140,9 +141,12 @@ def _endpoint(value: Any) -> str:
 
 def _folder(value: Any) -> str:
     try:
-        return str(os.fspath(value))
+        path = os.fsdecode(value)
     except TypeError:
         raise ValueError("use a path") from None
+    if not path or "\0" in path:
+        raise ValueError("use a path that is not empty")
+    return os.path.expanduser(path)
 
 
 def _sized(value: Any) -> int:

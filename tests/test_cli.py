@@ -17,6 +17,7 @@ import pytest
 from otel_train.cli import logs as logs_command
 from otel_train.cli.arguments import progress
 from otel_train.cli.main import main
+from otel_train.record.entries import Sample
 from tests.runs import RUN_ID, RunBuilder
 
 
@@ -387,3 +388,40 @@ def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), errors) == (0, "")
+
+
+def test_show_tells_where_the_time_of_steps_went(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Median and shares of the host's time."""
+    builder = a_run(root)
+    for at_s in range(1, 5):
+        split = (("split", "train"),)
+        phase = Sample("dl.phase.time", 0.05, (("phase", "forward"), *split))
+        builder.samples(at_s, [Sample("dl.step.time", 0.11, split), Sample("dl.data.wait.time", 0.01, split), phase])
+    assert main(["show", "latest"]) == 0
+    out = capsys.readouterr().out
+    assert "4 steps: median 110 ms, 95th percentile 110 ms, longest 110 ms" in out
+    assert "wait for data 9.1 %, forward 45.5 %" in out
+
+
+def test_structured_and_binary_records_are_printed_as_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mapping as JSON, an event with its name, a rank in the margin."""
+    builder = a_run(root)
+    builder.record({"lr": 0.1}, event="run.config", at_s=2).record("from the other", at_s=3, rank=1)
+    assert main(["logs", "latest"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        '2026-01-31 12:00:02.000 INFO  run.config: {"lr": 0.1}',
+        "2026-01-31 12:00:03.000 INFO  from the other  [rank 1]",
+    ]
+
+
+def test_runs_that_cannot_be_described_are_listed_all_the_same(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged run.json: the row stands, the damage is told, the exit code says so."""
+    builder = a_run(root)
+    (builder.path / "run.json").write_text("{")
+    assert main(["runs", "--last", "1"]) == 3
+    captured = capsys.readouterr()
+    assert RUN_ID in captured.out
+    assert "is damaged" in captured.err
+    with pytest.raises(SystemExit):
+        main(["runs", "--last", "0"])
+    assert "whole number of at least 1" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from otlp_oracle import message, strict
 
 from otel_train.otlp.decode import decode_line
 from otel_train.otlp.encode import PREFIXES, SUFFIX, LineEncoder
 from otel_train.otlp.values import float32_texts
 from otel_train.record.entries import Column, LogEntry, Sample, SpanEntry, SpanEvent, SpanLink
 from otel_train.record.numbers import Float32
-from tests.otlp_oracle import message, strict
 
 ENCODER = LineEncoder({"run_id": "20260101-000000-abcdefgh", "run_attempt": 2, "service.name": "digits"}, "0.1.0")
 TRAIN = (("split", "train"),)
@@ -122,6 +123,24 @@ def test_float32_texts_are_the_shortest() -> None:
     assert list(map(float, one_by_one)) == list(map(float, shortest))
     assert float32_texts([-0.0]) == ["-0.0"]
     assert float32_texts([-0.0, 3.4028234663852886e38])[0] == "-0.0"
+
+
+def test_float32_texts_without_numpy_are_the_same_numbers_in_as_few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where NumPy is not loaded the digits are found by trying; the result reads back alike and is as short."""
+    values = [float32(value) for value in (0.1, 0.9, 0.0009, 1 / 3, 2e38, 3.4028234663852886e38, -0.0, 5.0, 1e-45)]
+    values += [struct.unpack("f", struct.pack("I", bits))[0] for bits in range(1, 2**31 - 2**24, 9_999_991)]
+    with_numpy = float32_texts(values)
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "numpy")
+        without = float32_texts(values)
+    assert [float32(float(text)) for text in without] == values
+    assert without[6] == "-0.0"
+
+    def digits(text: str) -> int:
+        return len(text.partition("e")[0].replace(".", "").replace("-", "").strip("0"))
+
+    assert [digits(text) for text in without[:8]] == [digits(text) for text in with_numpy[:8]]
+    assert max(map(digits, without)) <= 9
 
 
 def test_numpy_scalars_are_written_as_numbers() -> None:

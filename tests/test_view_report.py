@@ -319,3 +319,50 @@ def test_what_an_older_attempt_left_open_ends_with_its_last_sign_of_life(tmp_pat
     assert (bar["start"], bar["seconds"], bar["truncated"]) == (5.0, 15.0, True)
     assert [row[3] for row in data["attempts"]] == ["20.0 s", "30.0 s"]
     assert [row[1]["pill"] for row in data["attempts"]] == ["lost", "finished"]
+
+
+def test_ranks_are_lines_of_their_own_and_the_page_leads_with_the_first(tmp_path: Path) -> None:
+    """Step times of both ranks are drawn; shares are of rank 0; the world's size is told."""
+    builder = RunBuilder(tmp_path).attempt(world_size=2)
+    for rank, seconds in ((0, 0.5), (1, 0.75)):
+        builder.samples(1, [Sample("dl.step.time", seconds, (("split", "train"),))], rank=rank)
+    data = page_data(builder.end())
+    (chart,) = data["charts"]["steps"]
+    assert [(line["label"], line["y"]) for line in chart["lines"]] == [("rank 0", [0.5]), ("rank 1", [0.75])]
+    assert data["shares"]["total_s"] == 0.5
+    assert dict(data["facts"])["Ranks"] == "2 of 2"
+
+
+def test_only_the_named_metrics_are_read_when_asked(tmp_path: Path) -> None:
+    """Records and other metrics are passed over."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [1.0], "lr": [0.1]}).record("x").span("epoch", 0, 1).end()
+    seen: list[tuple[str, int]] = []
+    run = read_run(
+        builder.path, NOW_NS, names={"train.lr"}, records=False, progress=lambda unit, count: seen.append((unit, count))
+    )
+    assert [item.series.name for item in run.series()] == ["train.lr"]
+    assert (run.logs.seen, run.spans) == (0, [])
+    assert seen[-1] == ("points", 1)
+
+
+def test_increments_of_a_foreign_producer_become_running_totals(tmp_path: Path) -> None:
+    """A delta counter of 3 and 4 within two seconds is a rate of 2 a second at its second point."""
+    builder = RunBuilder(tmp_path).attempt()
+    for at_s, increment in ((1, 3), (3, 4)):
+        point = {"asInt": str(increment), "timeUnixNano": str(START_NS + at_s * NS_PER_S)}
+        metric = {"name": "my.items", "sum": {"dataPoints": [point], "aggregationTemporality": 1, "isMonotonic": True}}
+        line = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
+        builder.lines("metrics", json.dumps(line).encode() + b"\n")
+    (chart,) = page_data(builder.end())["charts"]["other"]
+    assert (chart["title"], chart["unit"], chart["lines"][0]["y"]) == ("my.items", "/s", [2.0])
+
+
+def test_a_chart_of_faults_is_left_out_while_there_are_none(tmp_path: Path) -> None:
+    """Processes killed for lack of memory: no chart of zeros, a chart once there was one."""
+    builder = RunBuilder(tmp_path).attempt()
+    builder.samples(1, [Sample("dl.container.oom_kills", 0)]).samples(2, [Sample("dl.container.oom_kills", 0)])
+    assert page_data(builder)["charts"]["system"] == []
+    builder.samples(3, [Sample("dl.container.oom_kills", 1)])
+    assert [chart["title"] for chart in page_data(builder)["charts"]["system"]] == [
+        "Processes killed for lack of memory"
+    ]

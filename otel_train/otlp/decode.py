@@ -12,21 +12,22 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from otel_train.otlp.decode_records import read_logs, read_spans
 from otel_train.otlp.decode_values import (
     Damage,
     attributes,
+    counts,
     enum,
     identifier,
     integer,
     items,
+    listed,
     number,
     text,
-    value,
     whole_number,
 )
 from otel_train.otlp.histogram import Exemplar, HistogramValue
-from otel_train.record.entries import AttributeValue, LogEntry, SeriesAttributes, SpanEntry, SpanEvent, SpanLink
-from otel_train.semconv import EVENT_NAME, SCOPE_NAME
+from otel_train.record.entries import AttributeValue, LogEntry, SeriesAttributes, SpanEntry
 
 Resource = dict[str, AttributeValue]
 NO_RECORDED_VALUE = 1
@@ -140,9 +141,9 @@ def decode_document(document: dict[str, Any], names: Container[str] | None = Non
             if signal == "metrics":
                 _read_metrics(block, resource, names, request, damage)
             elif signal == "logs":
-                _read_logs(block, resource, request, damage)
+                request.logs.extend((entry, resource) for entry in read_logs(block, damage))
             else:
-                _read_spans(block, resource, request, damage)
+                request.spans.extend((entry, resource) for entry in read_spans(block, damage))
     request.skipped = damage.count
     return request
 
@@ -303,8 +304,8 @@ def _histogram(point: dict[str, Any], damage: Damage) -> HistogramValue:
         positive_counts=positive[1],
         negative_offset=negative[0],
         negative_counts=negative[1],
-        bounds=tuple(number(bound) or 0.0 for bound in point.get("explicitBounds") or ()),
-        bucket_counts=tuple(int(count) for count in point.get("bucketCounts") or ()),
+        bounds=tuple(bound or 0.0 for bound in map(number, listed(point, "explicitBounds", damage))),
+        bucket_counts=counts(point, "bucketCounts", damage),
         quantiles=tuple((q or 0.0, v or 0.0) for q, v in quantiles),
     )
 
@@ -313,7 +314,7 @@ def _side(point: dict[str, Any], key: str, damage: Damage) -> tuple[int, tuple[i
     side = point.get(key)
     if not isinstance(side, dict):
         return 0, ()
-    return integer(side, "offset", damage), tuple(int(count) for count in side.get("bucketCounts") or ())
+    return integer(side, "offset", damage), counts(side, "bucketCounts", damage)
 
 
 _KINDS = {
@@ -323,86 +324,3 @@ _KINDS = {
     "exponentialHistogram": _read_histograms,
     "summary": _read_histograms,
 }
-
-
-def _scope_of(scope: dict[str, Any], damage: Damage) -> tuple[str, str]:
-    described = scope.get("scope")
-    if not isinstance(described, dict):
-        return "", ""
-    name = text(described, "name", damage)
-    return ("", "") if name == SCOPE_NAME else (name, text(described, "version", damage))
-
-
-def _read_logs(block: dict[str, Any], resource: Resource, request: Request, damage: Damage) -> None:
-    for scope in items(block, "scopeLogs", damage):
-        name, version = _scope_of(scope, damage)
-        for record in items(scope, "logRecords", damage):
-            pairs = attributes(record, damage)
-            body = value(record["body"], damage) if record.get("body") else ""
-            entry = LogEntry(
-                time_ns=integer(record, "timeUnixNano", damage),
-                observed_time_ns=integer(record, "observedTimeUnixNano", damage),
-                severity_number=enum(record, "severityNumber", damage),
-                severity_text=text(record, "severityText", damage),
-                body="" if body is None else body,
-                attributes=pairs,
-                event_name=text(record, "eventName", damage) or str(pairs.get(EVENT_NAME, "")),
-                trace_id=identifier(record, "traceId", 32, damage),
-                span_id=identifier(record, "spanId", 16, damage),
-                flags=integer(record, "flags", damage),
-                dropped_attributes=integer(record, "droppedAttributesCount", damage),
-                scope=name,
-                scope_version=version,
-            )
-            request.logs.append((entry, resource))
-
-
-def _read_spans(block: dict[str, Any], resource: Resource, request: Request, damage: Damage) -> None:
-    for scope in items(block, "scopeSpans", damage):
-        name, version = _scope_of(scope, damage)
-        for span in items(scope, "spans", damage):
-            request.spans.append((_span(span, name, version, damage), resource))
-
-
-def _span(span: dict[str, Any], scope: str, scope_version: str, damage: Damage) -> SpanEntry:
-    status = span.get("status")
-    if not isinstance(status, dict):
-        status = {}
-    return SpanEntry(
-        name=text(span, "name", damage),
-        trace_id=identifier(span, "traceId", 32, damage),
-        span_id=identifier(span, "spanId", 16, damage),
-        parent_span_id=identifier(span, "parentSpanId", 16, damage),
-        start_ns=integer(span, "startTimeUnixNano", damage),
-        end_ns=integer(span, "endTimeUnixNano", damage),
-        kind=enum(span, "kind", damage),
-        attributes=attributes(span, damage),
-        events=[
-            SpanEvent(
-                time_ns=integer(event, "timeUnixNano", damage),
-                name=text(event, "name", damage),
-                attributes=attributes(event, damage),
-                dropped_attributes=integer(event, "droppedAttributesCount", damage),
-            )
-            for event in items(span, "events", damage)
-        ],
-        links=[
-            SpanLink(
-                trace_id=identifier(link, "traceId", 32, damage),
-                span_id=identifier(link, "spanId", 16, damage),
-                attributes=attributes(link, damage),
-                dropped_attributes=integer(link, "droppedAttributesCount", damage),
-                flags=integer(link, "flags", damage),
-            )
-            for link in items(span, "links", damage)
-        ],
-        status_code=enum(status, "code", damage),
-        status_message=text(status, "message", damage),
-        scope=scope,
-        scope_version=scope_version,
-        trace_state=text(span, "traceState", damage),
-        flags=integer(span, "flags", damage),
-        dropped_attributes=integer(span, "droppedAttributesCount", damage),
-        dropped_events=integer(span, "droppedEventsCount", damage),
-        dropped_links=integer(span, "droppedLinksCount", damage),
-    )

@@ -55,6 +55,22 @@ def items(holder: Mapping[str, Any], key: str, damage: Damage) -> list[dict[str,
     return objects
 
 
+def listed(holder: Mapping[str, Any], key: str, damage: Damage) -> list[Any]:
+    """Return a list field as it is, empty where it is missing."""
+    found = holder.get(key)
+    if isinstance(found, list):
+        return found
+    damage.count += key in holder
+    return []
+
+
+def counts(holder: Mapping[str, Any], key: str, damage: Damage) -> tuple[int, ...]:
+    """Return a list of counts; one that is none counts as nothing, so that the others keep their places."""
+    found = list(map(whole_number, listed(holder, key, damage)))
+    damage.count += found.count(None)
+    return tuple(count or 0 for count in found)
+
+
 def text(holder: Mapping[str, Any], key: str, damage: Damage) -> str:
     """Return a text field, empty where it is missing."""
     found = holder.get(key)

@@ -7,7 +7,7 @@ times as strings, non-finite numbers as strings, ids as lower-case hex, no null,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -53,8 +53,11 @@ class LineEncoder:
             for signal, (block, scopes, _) in _KEYS.items()
         }
 
-    def points(self, columns: Sequence[Column]) -> bytes:
-        """Encode gauge columns; columns of one name become one metric. At most 200 points a column compress best."""
+    def points(self, columns: Sequence[Column], pause: Callable[[], None] | None = None) -> bytes:
+        """Encode gauge columns; columns of one name become one metric. At most 200 points a column compress best.
+
+        `pause` is called after each column: a line of 2,000 points holds the interpreter for more than a millisecond.
+        """
         times: dict[int, list[str]] = {}
         metrics: dict[tuple[str, str, str], list[str]] = {}
         for column in columns:
@@ -66,6 +69,8 @@ class LineEncoder:
                 texts = times[id(column.times_ns)] = list(map(str, column.times_ns))
             points = _column_points(column, texts)
             metrics.setdefault((column.name, column.unit, column.description), []).append(points)
+            if pause is not None:
+                pause()
         return self._metrics_line(
             f'{_metric_head(*key)}"gauge":{{"dataPoints":[{",".join(blocks)}]}}}}' for key, blocks in metrics.items()
         )
@@ -263,10 +268,10 @@ def _span_json(entry: SpanEntry) -> str:
         text += f',"links":[{",".join(map(_link_json, entry.links))}]'
     if entry.dropped_links:
         text += f',"droppedLinksCount":{entry.dropped_links}'
-    if entry.status_code or entry.status_message:
-        message = f'"message":{text_json(entry.status_message)},' if entry.status_message else ""
-        text += f',"status":{{{message}"code":{entry.status_code}}}'
-    return text + "}"
+    message = f'"message":{text_json(entry.status_message)},' if entry.status_message else ""
+    code = f'"code":{entry.status_code}' if entry.status_code else ""
+    # Also where it is unset, as the SDK's own encoder has it.
+    return f'{text},"status":{{{(message + code).removesuffix(",")}}}}}'
 
 
 def _event_json(event: SpanEvent) -> str:

@@ -6,13 +6,14 @@ The first slot is an object that says what the other five are.
 | first slot   | then                                                                          |
 | ------------ | ----------------------------------------------------------------------------- |
 | PointGroup   | wall_ns, step, epoch or None, values, deferred values or None                 |
-| Phase        | step, epoch or None, start mono_ns, end mono_ns, loops around it              |
+| Phase        | step, epoch or None, start mono_ns, end mono_ns, where it ran: see `phases`   |
 | StepLoop     | step, epoch or None, fetch mono_ns, ready mono_ns, end mono_ns                |
-| DeviceWait   | step, epoch or None, loop, event before the fetch, event after it             |
+| DeviceWait   | step, epoch or None, ready mono_ns, loop, events before and after the fetch   |
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ SLOTS: Final = 6
 class Buffer:
     """Entries wait here until the writer drains them. Threads append with one call, which is atomic."""
 
-    __slots__ = ("capacity_slots", "dropped", "entries", "extend")
+    __slots__ = ("_dropped", "capacity_slots", "entries", "extend", "lock")
 
     def __init__(self, capacity_entries: int) -> None:
         self.entries: list[Any] = []
@@ -30,11 +31,22 @@ class Buffer:
         self.extend = self.entries.extend
         # Threads may overshoot the bound by one entry each: they look, then append.
         self.capacity_slots = capacity_entries * SLOTS
-        self.dropped: Counter[str] = Counter()
+        # For what a run's present step is made of. Re-entrant: the garbage collector may close a loop within it.
+        self.lock = threading.RLock()
+        # A count for each thread: one that all share would lose some, and a lock could be held in a forked child.
+        self._dropped: Counter[tuple[str, int]] = Counter()
 
     def drop(self, cause: str, items: int) -> None:
         """Count what was not kept."""
-        self.dropped[cause] += items
+        self._dropped[(cause, threading.get_ident())] += items
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Points that were not kept, by cause."""
+        counts: Counter[str] = Counter()
+        for (cause, _), items in list(self._dropped.items()):
+            counts[cause] += items
+        return counts
 
     def drain(self, most_entries: int | None = None) -> list[Any]:
         """Take out the oldest entries, all of them by default; each of the two steps is atomic."""
@@ -47,3 +59,5 @@ class Buffer:
         """In a forked child: take nothing more, and forget what the parent will write."""
         self.capacity_slots = -1
         self.entries.clear()
+        # Another thread may have held it at the fork; here nobody would ever release it.
+        self.lock = threading.RLock()

@@ -33,29 +33,32 @@ class Backend(Protocol):
 
 
 class DeferredValues:
-    """The values of one call that are still on their way."""
+    """The values of one call that are still on their way: a copy for each device that they are on."""
 
-    __slots__ = ("_copied", "_keys", "_narrow")
+    __slots__ = ("_parts",)
 
-    def __init__(self, keys: Sequence[str], narrow: Sequence[bool], copied: Copied) -> None:
-        self._keys = keys
-        self._narrow = narrow
-        self._copied = copied
+    def __init__(self, parts: Sequence[tuple[Sequence[str], Sequence[type[float | int]], Copied]]) -> None:
+        self._parts = parts
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return sum(len(keys) for keys, _, _ in self._parts)
 
     def ready(self) -> bool:
-        """Tell whether the values have arrived."""
-        return self._copied.ready()
+        """Tell whether all values have arrived."""
+        return all(copied.ready() for _, _, copied in self._parts)
 
     def values(self) -> dict[str, float]:
         """Return the values by key; only once ready."""
-        numbers = self._copied.numbers()
         return {
-            key: Float32(number) if narrow else number
-            for key, narrow, number in zip(self._keys, self._narrow, numbers, strict=True)
+            key: _converted(kind, number)
+            for keys, kinds, copied in self._parts
+            for key, kind, number in zip(keys, kinds, copied.numbers(), strict=True)
         }
+
+
+def _converted(kind: type[float | int], number: float) -> float | int:
+    # An integer travels as a double, exact up to 2**53; it cannot have become NaN or infinite on its way.
+    return int(number) if kind is int else kind(number)
 
 
 class CudaCopy:
@@ -132,8 +135,12 @@ class OtherBackend:
         """Read the tensors together."""
         torch = self._torch
         with torch.no_grad():
-            # MPS has no float64; float32 is what its values are.
-            stacked = torch.stack([tensor.detach().reshape(()).to(torch.float32) for tensor in tensors])
+            scalars = [tensor.detach().reshape(()) for tensor in tensors]
+            try:
+                stacked = torch.stack([scalar.to(torch.float64) for scalar in scalars])
+            except (RuntimeError, TypeError):
+                # MPS has no float64; float32 is what its values are.
+                stacked = torch.stack([scalar.to(torch.float32) for scalar in scalars])
             return BlockingCopy([float(number) for number in stacked.tolist()])
 
 
@@ -152,20 +159,31 @@ class DeviceReader:
             self._backends[kind] = CudaBackend(torch) if kind == "cuda" else OtherBackend(torch)
         return self._backends[kind]
 
-    def read_later(self, tensors: Mapping[str, Any]) -> tuple[DeferredValues | None, str]:
-        """Start reading one-element tensors; (None, reason) where that is not possible now."""
-        devices = {str(tensor.device) for tensor in tensors.values()}
-        if len(devices) > 1:
-            return None, f"one call has values of several devices ({', '.join(sorted(devices))}); log each apart"
-        first = next(iter(tensors.values()))
-        try:
-            copied = self._backend(first.device.type).copy(list(tensors.values()))
-        except Exception as fault:  # noqa: BLE001 - a device may raise anything; training goes on
-            return None, f"the device refused: {fault}"
-        if copied is None:
-            return None, "a CUDA graph is being captured"
-        narrow = [str(tensor.dtype) != "torch.float64" and "float" in str(tensor.dtype) for tensor in tensors.values()]
-        return DeferredValues(list(tensors), narrow, copied), ""
+    def read_later(self, tensors: Mapping[str, Any]) -> tuple[DeferredValues | None, dict[str, str]]:
+        """Start reading one-element tensors, with one copy a device; for what cannot be read now, the reason by key."""
+        by_device: dict[str, list[str]] = {}
+        for key, tensor in tensors.items():
+            by_device.setdefault(str(tensor.device), []).append(key)
+        parts: list[tuple[Sequence[str], Sequence[type[float | int]], Copied]] = []
+        refused: dict[str, str] = {}
+        for keys in by_device.values():
+            here = [tensors[key] for key in keys]
+            try:
+                copied = self._backend(here[0].device.type).copy(here)
+                reason = "a CUDA graph is being captured"
+            except Exception as fault:  # noqa: BLE001 - a device may raise anything; training goes on
+                copied, reason = None, f"the device refused: {fault}"
+            if copied is None:
+                refused |= dict.fromkeys(keys, reason)
+            else:
+                parts.append((keys, [_kind(str(tensor.dtype)) for tensor in here], copied))
+        return DeferredValues(parts) if parts else None, refused
+
+
+def _kind(dtype: str) -> type[float | int]:
+    if "float" not in dtype:
+        return int
+    return float if dtype == "torch.float64" else Float32
 
 
 class CudaTimer:

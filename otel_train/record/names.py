@@ -75,7 +75,7 @@ def series_name(key: str, split: str | None = None) -> SeriesName:
     if not rest.strip("/"):
         rest = key
     cleaned = _NOT_IN_A_NAME.sub("_", rest.strip("/").replace("/", "."))
-    return SeriesName(PREFIX + cleaned[:MAX_KEY_LENGTH], found, rest)
+    return SeriesName(PREFIX + (cleaned[:MAX_KEY_LENGTH] or "_"), found, rest)
 
 
 def prometheus_spelling(name: str) -> str:
@@ -102,30 +102,44 @@ class NameTable:
         # What `run.define` says of a key. Others carry no unit: stores write it into the name.
         self.units: dict[str, str] = {}
         self._series: dict[tuple[str, str | None, str], Series] = {}
-        self._owners: dict[tuple[str, str, str], tuple[str, str | None]] = {}
+        # Which key has a place in the store. The same key with its split said in another way is the same series.
+        self._owners: dict[tuple[str, str, str], str] = {}
         self._lock = threading.Lock()
 
     def series(self, key: str, split: str | None, axis: str = "") -> Series:
         """Return the series of a key; the same object each time."""
         found = self._series.get((key, split, axis))
-        if found is None:
-            with self._lock:
-                found = self._series.get((key, split, axis)) or self._new(key, split, axis)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._series.get((key, split, axis))
+            if found is not None:
+                return found
+            found, warning = self._new(key, split, axis)
+        # Not under the lock: who hears the warning may record something in turn.
+        if warning:
+            self._warn(warning)
         return found
 
-    def _new(self, key: str, split: str | None, axis: str) -> Series:
+    def unit(self, series: Series) -> str:
+        """Return the unit that the user defined for a series, by its key with or without the split."""
+        return self.units.get(series.key) or self.units.get(series.description, "")
+
+    def _new(self, given: str, split: str | None, axis: str) -> tuple[Series, str]:
+        key = str(given)  # `log` does not look at each key: a number may be one
         named = series_name(key, split)
         place = (prometheus_spelling(named.name), named.split, axis)
-        owner = self._owners.setdefault(place, (key, split))
+        owner = self._owners.setdefault(place, key)
         attributes: list[tuple[str, str]] = [(SPLIT, named.split)] if named.split else []
         if axis:
             attributes.append(("axis", axis))
-        if owner != (key, split):
+        warning = ""
+        if owner != key:
             attributes.append(("key", key))
-            self._warn(
-                f"metric keys {owner[0]!r} and {key!r} would be one series in a store ({place[0]}); "
+            warning = (
+                f"metric keys {owner!r} and {key!r} would be one series in a store ({place[0]}); "
                 f"{key!r} is kept apart by the attribute key={key!r}"
             )
         series = Series(named.name, tuple(attributes), key, named.split, named.key)
-        self._series[(key, split, axis)] = series
-        return series
+        self._series[(given, split, axis)] = series
+        return series, warning

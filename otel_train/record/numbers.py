@@ -35,8 +35,9 @@ def freeze_tensors(values: Mapping[str, Any]) -> dict[str, float] | None:
     torch = sys.modules.get("torch")
     if torch is None:
         return None
-    float32 = torch.float32
     try:
+        # Within `try`: another thread may be in the midst of importing torch.
+        float32 = torch.float32
         for value in values.values():
             if value.dtype is not float32 or not value.is_cpu:
                 return None
@@ -57,7 +58,10 @@ def freeze_all(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str
         if kind in SAFE:
             frozen[key] = value
             continue
-        number = _freeze_tensor(value) if getattr(value, "is_cpu", False) else _freeze_other(value, kind)
+        try:
+            number = _freeze_tensor(value) if getattr(value, "is_cpu", False) else _freeze_other(value, kind)
+        except Exception as fault:  # noqa: BLE001 - one strange value must not cost its neighbours
+            number = f"its value cannot be read: {fault}"
         if isinstance(number, str):
             refused[key] = number
         else:
@@ -97,7 +101,7 @@ def _freeze_other(value: Any, kind: type) -> Any:
     """Return a number, a device tensor, or the reason of the refusal as a text."""
     if value is None:
         return "None is not a number; leave the key out where there is no value"
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
         return f"a text is not a number ({str(value)[:40]!r}); put texts into the configuration, tags or logs"
     if is_device_tensor(value):
         if value.numel() != 1:
@@ -125,11 +129,13 @@ def _freeze_numpy(value: Any, kind: type) -> Any:
             return _several("an array", value.shape)
         value = value.reshape(())[()]
         kind = type(value)
+        if kind.__module__ != "numpy":  # an array of objects
+            return value if kind in SAFE else _freeze_other(value, kind)
     # "f" covers longdouble too: float() keeps its nearest double. Complex, datetime and texts are no measure.
     code = value.dtype.kind
     if code not in "biuf":
         return f"a NumPy {kind.__name__} is not one real number"
-    if kind.__name__ == "longdouble":
+    if value.dtype.char == "g":
         return float(value)
     SAFE.add(kind)
     return value

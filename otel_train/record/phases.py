@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_train.clock import mono_ns
 
 if TYPE_CHECKING:
     from otel_train.record.points import PointLog
+
+
+# Where a phase ran: within a loop of its own thread, whose step it belongs to; beside the loop of another thread, at
+# the step that the run was at; or in a loop by hand, where the next call of `log` says the step.
+ALONE: Final = 0
+WITHIN: Final = 1
+BESIDE: Final = 2
 
 
 class Phase:
@@ -37,7 +44,8 @@ class Phase:
         log = self._log
         buffer = log.buffer
         if len(buffer.entries) < buffer.capacity_slots:
-            buffer.extend((self, log.step, log.epoch, self._start_ns, end_ns, log.loops))
+            where = WITHIN if self.thread in log.looping else BESIDE if log.loops else ALONE
+            buffer.extend((self, log.step, log.epoch, self._start_ns, end_ns, where))
         else:
             buffer.drop(log.overflow_cause, 1)
         self._start_ns = self._outer.pop() if self._outer else 0

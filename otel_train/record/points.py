@@ -10,7 +10,7 @@ from typing import Any, Final
 from otel_train.clock import wall_ns
 from otel_train.record.buffer import Buffer
 from otel_train.record.deferred import DeferredValues, DeviceReader
-from otel_train.record.names import NameTable
+from otel_train.record.names import SPLIT_ALIASES, NameTable, normalise_split
 from otel_train.record.numbers import SAFE, freeze_all, freeze_tensors, is_device_tensor
 from otel_train.record.thinning import Thinner
 from otel_train.semconv import DEFAULT_AXIS
@@ -18,10 +18,11 @@ from otel_train.semconv import DEFAULT_AXIS
 OVERFLOW: Final = "buffer full"
 FORKED: Final = "in a forked child"
 MOST_RECENT: Final = 32
+MOST_WARNED: Final = 1000
 
 
 class PointGroup:
-    """What the points of one call have in common: split and axis as given, and whether all are 32-bit floats."""
+    """What the points of one call have in common: split (None: said by the key), axis, whether all are 32-bit."""
 
     __slots__ = ("axis", "narrow", "split")
 
@@ -53,12 +54,15 @@ class PointLog:
         self.at = first_step
         # Whether anything stands at the present step yet: a loop then begins with the next one.
         self.used = False
-        # Loops that own the present step.
-        self.loops = 0
+        # The open loops that own the present step, with their threads; and the step that each such thread is at.
+        self.loops: dict[object, int] = {}
+        self._thread_steps: dict[int, int] = {}
+        # How many loops of any kind are open in a thread: its phases belong to their steps.
+        self.looping: dict[int, int] = {}
         # What stands at the present step, call by call: almost always one or two.
         self.recent: list[tuple[str | None, Mapping[str, Any]]] = []
-        self._lock = threading.Lock()
         self._warn = warn
+        self._warned: set[str] = set()
         self._thinner = thinner
         self._device = device
         self._groups: dict[Any, PointGroup] = {None: PointGroup(None, "", False)}
@@ -90,14 +94,17 @@ class PointLog:
             # A dict of numbers is not tracked by the garbage collector; a copy, since the caller may change his.
             kept = dict(values)
             if self.loops:
-                if step is None or step == self.step:
+                present = self.step if len(self.loops) == 1 else self._present_step()
+                if step is None or step == present:
                     if len(self.recent) < MOST_RECENT:
-                        self.recent.append((split, kept))
-                    step = self.step
+                        self.recent.append((group.split, kept))
+                    else:
+                        self._remember(group.split, kept)
+                    step = present
             elif step is None:
-                step = self._implicit_step(kept, split)
+                step = self._implicit_step(kept, group.split)
             elif step == self.step:
-                self._remember(split, kept)
+                self._remember(group.split, kept)
             self.at = step
             buffer.extend((group, now_ns, step, self.epoch, kept, None))
             return
@@ -119,55 +126,75 @@ class PointLog:
             epoch = in_values[1] if epoch is None else epoch
         step = self._whole(step, "step")
         epoch = self._whole(epoch, "epoch")
+        epoch = self.epoch if epoch is None else epoch
         axis = "" if axis in (None, DEFAULT_AXIS) else str(axis)
-        split = None if split is None else str(split)
-        if epoch is None:
-            epoch = self.epoch
-        if step is None and axis:
-            self._warn(
-                f"axis={axis!r} needs a step of its own: log({{…}}, step=…, axis={axis!r}); the run's step is used"
-            )
-        if step is not None:
-            place = step
-        else:
-            # Names alone are kept: a tensor here would stay alive until the next step.
-            place = self.step if self.loops else self._implicit_step(dict.fromkeys(values, 0), split)
+        split = None if split is None else normalise_split(str(split))
+        narrow = False
+        if self._thinner is None:
+            # First, since a refused value does not count as a point at its step.
+            values, narrow = self._frozen(values)
+            if not values:
+                return
+        place = self._place(step, axis, split, values)
         if self._thinner is not None:
             kept = self._thinner.keep(values, split, axis, place, epoch)
             if len(kept) < len(values):
                 self.buffer.drop("thinned by every=", len(values) - len(kept))
-            values = kept
-        if not values:
-            return
-        deferred: DeferredValues | None = None
-        numbers: dict[str, Any] | None = None
-        narrow = False
-        if SAFE.issuperset(map(type, values.values())):
-            numbers = dict(values)
-        else:
-            numbers = freeze_tensors(values)
-            narrow = numbers is not None
-        if numbers is None:
-            numbers, refused = freeze_all(values)
-            for key, reason in refused.items():
-                self.buffer.drop("refused", 1)
-                self._warn(f"log: {key!r} is not recorded: {reason}")
-            numbers, deferred = self._defer(numbers)
+            values, narrow = self._frozen(kept)
+            if not values:
+                return
+        numbers, deferred = self._deferred(values)
         if not numbers and deferred is None:
             return
-        if not axis:
-            self.at = place
-        if not axis and place == self.step:
-            if self.loops:
-                self._note(split, dict.fromkeys(values, 0))
-            elif step is not None:
-                self._remember(split, dict.fromkeys(values, 0))
-        group = self._group(split, axis, narrow)
-        self.buffer.extend((group, now_ns, place, epoch, numbers, deferred))
+        self.buffer.extend((self._group(split, axis, narrow), now_ns, place, epoch, numbers, deferred))
+
+    def _place(self, step: int | None, axis: str, split: str | None, values: Mapping[str, Any]) -> int:
+        """Return the step of a call's points, and note that they stand there."""
+        if axis:
+            if step is None:
+                self._warn_once(
+                    f"axis {axis}",
+                    f"axis={axis!r} needs a step of its own: log({{…}}, step=…, axis={axis!r}); the run's step is used",
+                )
+                return self._present_step()
+            return step
+        # Names alone are noted: a tensor would stay alive until the next step.
+        names = dict.fromkeys(values, 0)
+        if step is None and not self.loops:
+            place = self._implicit_step(names, split)
+        else:
+            present = self._present_step()
+            place = present if step is None else step
+            if place == present:
+                self._remember(split, names)
+        self.at = place
+        return place
+
+    def _frozen(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        """Return numbers and device tensors, and whether all are 32-bit floats; say what is refused."""
+        if SAFE.issuperset(map(type, values.values())):
+            return dict(values), False
+        narrow = freeze_tensors(values)
+        if narrow is not None:
+            return narrow, True
+        numbers, refused = freeze_all(values)
+        for key, reason in refused.items():
+            self._refuse(key, reason, "refused")
+        return numbers, False
+
+    def _refuse(self, key: str, reason: str, cause: str) -> None:
+        self.buffer.drop(cause, 1)
+        self._warn_once(f"value {key}", f"log: {key!r} is not recorded: {reason}")
+
+    def _warn_once(self, topic: str, text: str) -> None:
+        """Say a text, unless something of this topic was said: texts that name a value would never end."""
+        if topic not in self._warned and len(self._warned) < MOST_WARNED:
+            self._warned.add(topic)
+            self._warn(text)
 
     def _remember(self, split: str | None, values: Mapping[str, Any]) -> None:
         """Note a point at the present step by an explicit one, which itself does not move it."""
-        with self._lock:
+        with self.buffer.lock:
             self._note(split, values)
 
     def _group(self, split: str | None, axis: str, narrow: bool) -> PointGroup:
@@ -176,33 +203,45 @@ class PointLog:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = PointGroup(split, axis, narrow)
+            if key == split and split is not None:
+                self._groups.update((alias, group) for alias, known in SPLIT_ALIASES.items() if known == split)
         return group
 
-    def _defer(self, numbers: dict[str, Any]) -> tuple[dict[str, Any], DeferredValues | None]:
-        on_device = {key: value for key, value in numbers.items() if is_device_tensor(value)}
+    def _deferred(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], DeferredValues | None]:
+        on_device = {key: value for key, value in values.items() if is_device_tensor(value)}
         if not on_device:
-            return numbers, None
-        for key in on_device:
-            del numbers[key]
+            return values, None
         if self._device is None:
             self._device = DeviceReader()
-        deferred, reason = self._device.read_later(on_device)
-        if deferred is None:
-            self.buffer.drop("device not readable", len(on_device))
-            self._warn(f"log: values on a device are not recorded: {reason}")
-        return numbers, deferred
+        deferred, refused = self._device.read_later(on_device)
+        for key, reason in refused.items():
+            self._refuse(key, reason, "device not readable")
+        return {key: value for key, value in values.items() if key not in on_device}, deferred
+
+    def _present_step(self) -> int:
+        """Return the step of this thread's own loop where several are open, else the run's."""
+        return self._thread_steps.get(threading.get_ident(), self.step) if len(self.loops) > 1 else self.step
 
     def _implicit_step(self, values: Mapping[str, Any], split: str | None) -> int:
         """Return the present step, after moving it on where one of the keys already has a point at it."""
-        with self._lock:
+        with self.buffer.lock:
             recent = self.recent
             for earlier_split, earlier in recent:
-                if earlier_split == split and not earlier.keys().isdisjoint(values):
+                if not earlier.keys().isdisjoint(values) and (
+                    earlier_split == split or self._meet(earlier_split, split, earlier.keys() & values.keys())
+                ):
                     self.step += 1
                     recent.clear()
                     break
             self._note(split, values)
             return self.step
+
+    def _meet(self, one: str | None, other: str | None, keys: set[str]) -> bool:
+        """Tell whether a split that is given is the one that one of the keys has by itself."""
+        if one is not None and other is not None:
+            return False
+        given = one if other is None else other
+        return any(self.names.series(key, None).split == given for key in keys)
 
     def _note(self, split: str | None, values: Mapping[str, Any]) -> None:
         if len(self.recent) >= MOST_RECENT:
@@ -214,24 +253,47 @@ class PointLog:
         self.recent.append((split, values))
         self.used = True
 
-    def enter_loop(self, first: int | None) -> int:
-        """Let a loop own the present step; return the number of its first step."""
-        with self._lock:
-            self.loops += 1
-            if first is None:
-                return self.step + 1 if self.used else self.step
-            return first
+    def enter_loop(self, loop: object, *, owns_step: bool) -> int:
+        """Note that a loop is open in this thread; return the thread."""
+        thread = threading.get_ident()
+        with self.buffer.lock:
+            self.looping[thread] = self.looping.get(thread, 0) + 1
+            if owns_step:
+                for other in self.loops.values():
+                    # It went without this while it was alone.
+                    self._thread_steps.setdefault(other, self.step)
+                self.loops[loop] = thread
+        return thread
 
-    def next_step(self, step: int) -> None:
-        """Make this the present step of the loop."""
+    def next_step(self, thread: int, first: int | None) -> int:
+        """Move the present step on for the loop of a thread, or to `first`, and return it."""
+        if len(self.loops) > 1:
+            with self.buffer.lock:
+                step = self._thread_steps[thread] = self._advance(first)
+                return step
+        if first is not None or not self.used:
+            return self._advance(first)
+        # The same, by hand: this is once a step.
+        self.step = self.at = step = self.step + 1
+        self.recent.clear()
+        return step
+
+    def _advance(self, first: int | None) -> int:
+        step = first if first is not None else self.step + 1 if self.used else self.step
         self.step = self.at = step
         self.used = True
         self.recent.clear()
+        return step
 
-    def leave_loop(self) -> None:
+    def leave_loop(self, loop: object, thread: int) -> None:
         """Give the present step back to plain `log`, which knows from `recent` what already stands at it."""
-        with self._lock:
-            self.loops -= 1
+        with self.buffer.lock:
+            self.loops.pop(loop, None)
+            if thread not in self.loops.values():
+                self._thread_steps.pop(thread, None)
+            self.looping[thread] = self.looping.get(thread, 0) - 1
+            if self.looping[thread] <= 0:
+                del self.looping[thread]
 
     def _whole(self, number: Any, field: str) -> int | None:
         if number is None or type(number) is int:
@@ -245,5 +307,5 @@ class PointLog:
                 return int(number)
         except (TypeError, ValueError, OverflowError, RuntimeError):
             pass
-        self._warn(f"log: {field}={number!r} is not a whole number; the run's present {field} is used")
+        self._warn_once(field, f"log: {field}={number!r} is not a whole number; the run's present {field} is used")
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -10,6 +10,8 @@ from otel_train.clock import mono_ns
 from otel_train.record.points import PointLog
 
 T = TypeVar("T")
+R = TypeVar("R")
+_log = logging.getLogger("otel_train")
 
 
 class DeviceTimer(Protocol):
@@ -52,7 +54,7 @@ class StepLoop(Generic[T]):
         self._log = log
         self.split = split
         self._start = start
-        self._owns_step = owns_step
+        self.owns_step = owns_step
         self._timer = timer
         # Called at the start of a loop beside training's; what it returns, at its end.
         self._on_begin = on_begin
@@ -67,23 +69,27 @@ class StepLoop(Generic[T]):
         raise TypeError(f"{type(self._loader).__name__} has no length")
 
     def __iter__(self) -> Iterator[T]:
-        self.thread = threading.get_ident()
-        return self._iterate() if self._owns_step else self._iterate_beside()
+        return self._iterate() if self.owns_step else self._iterate_beside()
 
     def _iterate(self) -> Iterator[T]:
         """Number the run's steps. Ends the last step when the loop is left by `break` or an exception, too."""
         log = self._log
         buffer = log.buffer
         extend = buffer.extend
-        step = log.enter_loop(self._start) - 1
-        timer = self.timer = self._timer()
+        open_loop = object()
+        thread = self.thread = log.enter_loop(open_loop, owns_step=True)
+        first, step = self._start, 0
+        timer = self.timer = _quietly(self._timer)
+        marks: list[Any] = []
         ready_ns = 0
         fetch_ns = mono_ns()
         try:
-            for batch in self._loader if timer is None else self._marked(timer, log):
-                step += 1
-                log.next_step(step)
+            for batch in self._loader if timer is None else _marked(self._loader, timer, marks):
+                step = log.next_step(thread, first)
+                first = None
                 ready_ns = mono_ns()
+                if timer is not None and len(buffer.entries) < buffer.capacity_slots:
+                    extend((DEVICE_WAIT, step, log.epoch, ready_ns, self, tuple(marks)))
                 yield batch
                 end_ns = mono_ns()
                 if len(buffer.entries) < buffer.capacity_slots:
@@ -94,19 +100,21 @@ class StepLoop(Generic[T]):
                 fetch_ns = end_ns
         except Exception as fault:
             # Only the loader's own: what the body of the loop raises does not pass through here.
-            self._on_loader_fault(fault)
+            _quietly(self._on_loader_fault, fault)
             raise
         finally:
-            if ready_ns and len(buffer.entries) < buffer.capacity_slots:
-                extend((self, step, log.epoch, fetch_ns, ready_ns, mono_ns()))
-            log.leave_loop()
+            if ready_ns:
+                self._end_last(step, fetch_ns, ready_ns)
+            log.leave_loop(open_loop, thread)
 
     def _iterate_beside(self) -> Iterator[T]:
         """Number the batches of a validation loop by themselves: the run's present step stays where it is."""
         log = self._log
         buffer = log.buffer
+        open_loop = object()
         index = (self._start or 0) - 1
-        at_end = self._on_begin() if self._on_begin is not None else None
+        at_end = _quietly(self._on_begin) if self._on_begin is not None else None
+        thread = self.thread = log.enter_loop(open_loop, owns_step=False)
         ready_ns = 0
         fetch_ns = mono_ns()
         try:
@@ -122,29 +130,46 @@ class StepLoop(Generic[T]):
                 ready_ns = 0
                 fetch_ns = end_ns
         except Exception as fault:
-            self._on_loader_fault(fault)
+            _quietly(self._on_loader_fault, fault)
             raise
         finally:
-            if ready_ns and len(buffer.entries) < buffer.capacity_slots:
-                buffer.extend((self, index, log.epoch, fetch_ns, ready_ns, mono_ns()))
+            if ready_ns:
+                self._end_last(index, fetch_ns, ready_ns)
+            log.leave_loop(open_loop, thread)
             if at_end is not None:
-                at_end()
+                _quietly(at_end)
 
-    def _marked(self, timer: DeviceTimer, log: PointLog) -> Iterator[T]:
-        """Fetch batches between two marks on the device's time line.
-
-        Where the device is still busy when the fetch begins, host time books its work as waiting. Between the marks the
-        device itself had nothing to do: that is the wait for data.
-        """
+    def _end_last(self, step: int, fetch_ns: int, ready_ns: int) -> None:
+        """Record the step within which a loop was left."""
+        log = self._log
         buffer = log.buffer
-        source = iter(self._loader)
-        while True:
-            before = timer.mark()
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
-            after = timer.mark()
-            if len(buffer.entries) < buffer.capacity_slots:
-                buffer.extend((DEVICE_WAIT, log.step + 1 if log.used else log.step, log.epoch, self, before, after))
-            yield batch
+        if len(buffer.entries) < buffer.capacity_slots:
+            buffer.extend((self, step, log.epoch, fetch_ns, ready_ns, mono_ns()))
+        else:
+            buffer.drop(log.overflow_cause, 2)
+
+
+def _marked(loader: Iterable[T], timer: DeviceTimer, marks: list[Any]) -> Iterator[T]:
+    """Fetch batches between two marks on the device's time line, which are left in `marks`.
+
+    Where the device is still busy when the fetch begins, host time books its work as waiting. Between the marks the
+    device itself had nothing to do: that is the wait for data.
+    """
+    source = iter(loader)
+    while True:
+        before = _quietly(timer.mark)
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        marks[:] = before, _quietly(timer.mark)
+        yield batch
+
+
+def _quietly(act: Callable[..., R], *arguments: Any) -> R | None:
+    """Call what is ours: its fault must not come out of the loop as if it were the loader's."""
+    try:
+        return act(*arguments)
+    except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not end training
+        _log.debug("steps: %s: %s", type(fault).__name__, fault, exc_info=fault)
+        return None

@@ -33,7 +33,8 @@ class SeriesSummary:
         record: dict[str, Any] = {"count": self.count, "last": plain(self.last), "last_step": self.last_step}
         if self.finite:
             record |= {
-                "mean": self.total / self.finite,
+                # Finite values may add up to more than a double holds.
+                "mean": plain(self.total / self.finite),
                 "min": self.minimum,
                 "min_step": self.minimum_step,
                 "max": self.maximum,
@@ -116,14 +117,14 @@ class Summaries:
             if not rows:
                 return bad, None
             times_ns, steps, values = zip(*rows, strict=True)
-            total = math.fsum(values)
+            total = float(sum(values))
         summary.finite += len(values)
         summary.total += total
-        low, high = float(min(values)), float(max(values))
+        low, high = min(values), max(values)
         if low < summary.minimum:
-            summary.minimum, summary.minimum_step = low, steps[values.index(low)]
+            summary.minimum, summary.minimum_step = float(low), steps[values.index(low)]
         if high > summary.maximum:
-            summary.maximum, summary.maximum_step = high, steps[values.index(high)]
+            summary.maximum, summary.maximum_step = float(high), steps[values.index(high)]
         return bad, self._improved(series, times_ns, steps, values, low, high)
 
     def _nonfinite(
@@ -169,5 +170,5 @@ class Summaries:
         if previous is not None and (value >= previous if goal == "min" else value <= previous):
             return None
         self._best[series] = value
-        place = list(values).index(value)
-        return Best(series, steps[place], value, previous, goal, times_ns[place])
+        place = values.index(value)
+        return Best(series, steps[place], float(value), previous, goal, times_ns[place])

@@ -29,8 +29,9 @@ def current_run() -> Run | None:
 
 def made_here() -> Run | None:
     """Return the open run that this very thread made."""
-    thread = threading.get_ident()
-    return next((run for run in open_runs() if run.thread == thread), None)
+    # Not by its number, which a later thread gets again.
+    thread = threading.current_thread()
+    return next((run for run in open_runs() if run.thread is thread), None)
 
 
 def open_runs() -> list[Run]:
@@ -46,14 +47,12 @@ def register(run: Run) -> None:
     _bound.set(run)
 
 
-def unregister(run: Run) -> bool:
-    """Take a run out; tell whether it was the last open one."""
+def unregister(run: Run) -> None:
+    """Take a run out."""
     with _lock:
         _open.pop(id(run), None)
-        empty = not _open
     if _bound.get() is run:
         _bound.set(None)
-    return empty
 
 
 @contextmanager

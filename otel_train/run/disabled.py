@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from otel_train.record.phases import NoPhase
-from otel_train.run.run import Run
+from otel_train.run.run import Run, check_status
 from otel_train.run.stage import NoStage
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DisabledRun(Run):
-    """Has every method of a run; `id` is empty, and `path` the null device's place, since nothing is written."""
+    """Has every method of a run; `id` is empty, and `path` the working folder, since there is none of the run's."""
 
     def __init__(self, settings: Settings, config: RunConfig) -> None:
         self.settings = settings
@@ -33,6 +33,7 @@ class DisabledRun(Run):
     epoch = None
     path = Path()
     present_stage = None
+    place = None
 
     @property
     def name(self) -> str:
@@ -92,6 +93,10 @@ class DisabledRun(Run):
     def event(self, name: str, body: str = "", attributes: Mapping[str, Any] | None = None) -> None:
         """Record nothing."""
 
+    def position(self) -> dict[str, Any]:
+        """Nothing is known."""
+        return {}
+
     def use(self) -> AbstractContextManager[Run]:
         """Bind nothing."""
         return nullcontext(self)
@@ -106,7 +111,8 @@ class DisabledRun(Run):
         self.finished = True
 
     def finish(self, status: str | None = None, **about: Any) -> None:
-        """End; nothing was recorded."""
+        """End; nothing was recorded. ConfigError for an unknown status, as everywhere."""
+        check_status(status)
         self.finished = True
 
 

@@ -3,117 +3,136 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from otel_train.clock import NS_PER_S, mono_ns
 from otel_train.run import current
+from otel_train.run.bounded import within
+from otel_train.run.hooks import Hook
+from otel_train.run.verdict import exit_code_of
 
 if TYPE_CHECKING:
     from otel_train.run.run import Run
+
+# A user's handler of SIGTERM may take its time to end the training in good order: to save a model, say.
+TERMINATION_NS: Final = 120 * NS_PER_S
 
 
 class ProcessEnd:
     """The hooks of this process; installed while a run is open. One object a process."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._installed = False
-        self._excepthook: Any = None
-        self._threading_hook: Any = None
-        self._exit: Any = None
+        self._hooks = (
+            Hook(sys, "excepthook", self._on_exception),
+            Hook(threading, "excepthook", self._on_thread_exception),
+            Hook(sys, "exit", self._on_exit),
+            Hook(builtins, "exit", self._on_exit),
+            Hook(builtins, "quit", self._on_exit),
+        )
         self._sigterm: Any = None
-        self._own_excepthook: Any = None
-        self._own_exit: Any = None
-        self._own_sigterm: Any = None
-        # What was seen before the interpreter began to end.
-        self.fault: BaseException | None = None
-        self.exit_code: int | None = None
-        self.exit_mark = -1
-        self.signal_ns = 0
+        # One object: a bound method is a new one each time, and then is not found to be ours.
+        self._own_sigterm: Any = self._on_sigterm
+        # What was seen before the interpreter began to end, and where each run was then.
+        self._fault: BaseException | None = None
+        self._exit_code: int | None = None
+        self._places: dict[int, object] = {}
+        self._signal_ns = 0
+
+    @property
+    def terminated(self) -> bool:
+        """Whether SIGTERM came shortly before."""
+        return bool(self._signal_ns) and mono_ns() - self._signal_ns < TERMINATION_NS
 
     def install(self) -> None:
         """Put the hooks in place; those of the user are called by ours."""
-        if self._installed:
-            return
-        self._installed = True
-        self.fault, self.exit_code, self.signal_ns = None, None, 0
-        self._excepthook, self._exit = sys.excepthook, sys.exit
-        self._own_excepthook, self._own_exit = self._on_exception, self._on_exit
-        sys.excepthook = self._own_excepthook
-        sys.exit = self._own_exit
-        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGTERM"):
-            former = signal.getsignal(signal.SIGTERM)
-            # None: a handler that C code set, which cannot be called from here; ignored: somebody's decision.
-            if former is not None and former is not signal.SIG_IGN:
-                self._sigterm, self._own_sigterm = former, self._on_sigterm
-                signal.signal(signal.SIGTERM, self._own_sigterm)
-        atexit.register(self._at_exit)
+        with self._lock:
+            self._install_signal()
+            if self._installed:
+                return
+            self._installed = True
+            self._fault, self._exit_code, self._signal_ns = None, None, 0
+            for hook in self._hooks:
+                hook.install()
+            atexit.register(self._at_exit)
 
     def uninstall(self) -> None:
-        """Take the hooks away, unless somebody has put his own over them."""
-        if not self._installed:
-            return
-        self._installed = False
-        if sys.excepthook is self._own_excepthook:
-            sys.excepthook = self._excepthook
-        if sys.exit is self._own_exit:
-            sys.exit = self._exit
-        if self._own_sigterm is not None and threading.current_thread() is threading.main_thread():
-            if signal.getsignal(signal.SIGTERM) is self._own_sigterm:
+        """Take the hooks away, unless a run is open; where somebody has put his own over them, ours do nothing."""
+        with self._lock:
+            if not self._installed or current.open_runs():
+                return
+            self._installed = False
+            for hook in self._hooks:
+                hook.uninstall()
+            # Another thread than the main one may not: the handler stays, and hands on what comes.
+            if _is_main_thread() and signal.getsignal(signal.SIGTERM) is self._own_sigterm:
                 signal.signal(signal.SIGTERM, self._sigterm)
-            self._own_sigterm = None
-        atexit.unregister(self._at_exit)
+            atexit.unregister(self._at_exit)
+            self._fault = None
+
+    def _install_signal(self) -> None:
+        if not _is_main_thread():
+            return
+        former = signal.getsignal(signal.SIGTERM)
+        # None: a handler that C code set, which cannot be called from here; ignored: somebody's decision.
+        if former in (None, signal.SIG_IGN) or former is self._own_sigterm:
+            return
+        self._sigterm = former
+        signal.signal(signal.SIGTERM, self._own_sigterm)
 
     def _on_exception(self, kind: type[BaseException], fault: BaseException, traceback: TracebackType | None) -> None:
-        self.fault = fault
-        self._excepthook(kind, fault, traceback)
+        self._fault, self._places = fault, _places()
+
+    def _on_thread_exception(self, what: Any) -> None:
+        run = current.made_here()
+        if run is not None and not isinstance(what.exc_value, SystemExit):
+            run.finish(exception=what.exc_value)
 
     def _on_exit(self, status: Any = None) -> None:
         # `raise SystemExit` passes by this; inside of `with init()` it is seen all the same.
-        if threading.current_thread() is threading.main_thread():
-            self.exit_code = exit_code_of(status)
-            self.exit_mark = _progress()
-        self._exit(status)
+        if _is_main_thread():
+            self._exit_code, self._places = exit_code_of(status), _places()
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        self.signal_ns = _mono_ns()
+        self._signal_ns = mono_ns()
+        runs = current.open_runs()
         if callable(self._sigterm):
             # The user's own handler decides; what was recorded up to here is on disk, however it goes on.
-            _in_thread(lambda: [run.flush(1.0) for run in current.open_runs()], 2.0)
+            within(2.0, lambda: [run.flush(1.0) for run in runs])
             self._sigterm(number, frame)
             return
         # Nothing else of the process runs after a default SIGTERM. In a thread of its own: this handler may have
         # interrupted a call that holds one of our locks, and a join has a deadline where a lock has none.
-        runs = current.open_runs()
-        _in_thread(lambda: _finish_killed(runs), 6.0)
+        within(6.0, lambda: _finish_killed(runs))
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _at_exit(self) -> None:
+        fault, exit_code, places = self._fault, self._exit_code, self._places
         for run in current.open_runs():
-            if isinstance(self.fault, KeyboardInterrupt):
-                run.finish(status="interrupted", reason="KeyboardInterrupt", exception=self.fault)
-            elif self.fault is not None:
-                run.finish(status="failed", exception=self.fault, exit_code=1)
-            elif self.exit_code and self.exit_mark == _progress():
-                run.finish(status="failed", exit_code=self.exit_code, reason=f"sys.exit({self.exit_code})")
-            else:
+            # Where a run went on meanwhile, somebody caught `sys.exit`, or it was a line of an interactive session.
+            if places.get(id(run)) != run.place:
                 run.finish()
+            elif fault is not None and not isinstance(fault, KeyboardInterrupt):
+                run.finish(exception=fault, exit_code=1)
+            else:
+                run.finish(exception=fault, exit_code=exit_code)
 
     def forget(self) -> None:
-        """In a forked child: the hooks stay and find no open run."""
-        self.fault, self.exit_code = None, None
+        """In a forked child: the hooks stay and find no open run. The lock may have been held by another thread."""
+        self._lock = threading.Lock()
+        self._fault, self._exit_code, self._signal_ns = None, None, 0
 
 
-def exit_code_of(status: Any) -> int:
-    """Return the exit code that `sys.exit(status)` ends the process with."""
-    if status is None:
-        return 0
-    return status if isinstance(status, int) else 1
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _finish_killed(runs: list[Run]) -> None:
@@ -121,24 +140,20 @@ def _finish_killed(runs: list[Run]) -> None:
         run.finish(status="killed", reason="SIGTERM")
 
 
-def _progress() -> int:
-    """Count what was logged: where it goes on after `sys.exit`, somebody caught that."""
-    return sum(run.progress() for run in current.open_runs())
-
-
-def _mono_ns() -> int:
-    from otel_train.clock import mono_ns
-
-    return mono_ns()
-
-
-def _in_thread(work: Callable[[], Any], timeout_s: float) -> None:
-    thread = threading.Thread(target=work, name="otel-train-end", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
+def _places() -> dict[int, object]:
+    return {id(run): run.place for run in current.open_runs()}
 
 
 PROCESS_END = ProcessEnd()
+
+
+def at_end_of_worker() -> None:
+    """In a process of `multiprocessing`, which ends by `os._exit` after its own list of finalizers: join that list."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is None or process is None or process.parent_process() is None:
+        return
+    util.Finalize(None, PROCESS_END._at_exit, exitpriority=100)
 
 
 def _after_fork_in_child() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +27,23 @@ class EpochLoop:
 
     def __iter__(self) -> Iterator[int]:
         run = self._run
-        outer = run.points.epoch
+        outer = own = run.points.epoch
         span: Any = None
         activation: Activation | None = None
         try:
             for epoch in self._epochs:
-                run.points.epoch = epoch if isinstance(epoch, int) else None
+                own = run.points.epoch = _number(epoch)
                 with run.guard("epochs"):
-                    span = run.spans.start("epoch", {EPOCH: epoch} if isinstance(epoch, int) else {})
+                    span = run.spans.start("epoch", {} if own is None else {EPOCH: own})
                     activation = Activation(span)
                 yield epoch
                 self._end(span, activation)
                 span = activation = None
         finally:
-            # Also where the loop is left by `break` or an exception.
+            # Also where the loop is left by `break` or an exception; that may be late, when another loop is at work.
             self._end(span, activation)
-            run.points.epoch = outer
+            if run.points.epoch == own:
+                run.points.epoch = outer
 
     def _end(self, span: Any, activation: Activation | None) -> None:
         with self._run.guard("epochs"):
@@ -49,3 +51,10 @@ class EpochLoop:
                 activation.close()
             if span is not None:
                 self._run.spans.end(span)
+
+
+def _number(epoch: Any) -> int | None:
+    try:
+        return operator.index(epoch)
+    except TypeError:
+        return None

@@ -6,10 +6,9 @@ import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
-
 from otel_train.clock import wall_ns
 from otel_train.record.entries import AttributeValue, LogEntry
+from otel_train.run.verdict import message_of
 from otel_train.semconv import EVENTS, SEVERITIES
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ class Events:
         run = self._run
         known = EVENTS.get(name)
         text = severity or (known.severity if known else "INFO")
-        context = (span or trace.get_current_span()).get_span_context()
-        if not context.is_valid and run.spans.run_context is not None:
-            context = run.spans.run_context
+        context = run.spans.innermost() if span is None else run.spans.context_of(span)
         run.log_sink.emit_event(
             LogEntry(
                 time_ns=time_ns or wall_ns(),
@@ -50,8 +47,8 @@ class Events:
                 body=body,
                 attributes=dict(attributes or {}),
                 event_name=name,
-                trace_id=context.trace_id,
-                span_id=context.span_id,
+                trace_id=0 if context is None else context.trace_id,
+                span_id=0 if context is None else context.span_id,
             )
         )
 
@@ -63,13 +60,12 @@ class Events:
         """Write that fetching a batch failed; the exception itself passes through."""
         run = self._run
         with run.guard("steps"):
-            body = f"the data loader raised {type(fault).__name__}: {fault}"
+            body = f"the data loader raised {type(fault).__name__}: {message_of(fault)}"
             attributes = {**run.position(), **self.exception(fault)}
-            self.emit("health.data_loading", run.session.redactor.text(body), attributes)
+            self.emit("health.data_loading", body, attributes)
 
     def exception(self, fault: BaseException) -> dict[str, AttributeValue]:
-        """Return type, message and traceback as the semantic conventions name them, secrets redacted."""
-        redact = self._run.session.redactor.text
+        """Return type, message and traceback as the semantic conventions name them; the sink redacts secrets."""
         lines = "".join(traceback.format_exception(fault))
         if len(lines) > MOST_TRACEBACK:
             lines = f"[cut]\n{lines[-MOST_TRACEBACK:]}"
@@ -77,8 +73,8 @@ class Events:
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         return {
             "exception.type": name,
-            "exception.message": redact(str(fault)),
-            "exception.stacktrace": redact(lines),
+            "exception.message": message_of(fault),
+            "exception.stacktrace": lines,
         }
 
 

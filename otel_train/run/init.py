@@ -21,7 +21,7 @@ from otel_train.lineage.run_config import RunConfig
 from otel_train.lineage.seeds import describe_seeds, seed_everything
 from otel_train.run import current
 from otel_train.run.disabled import DisabledRun
-from otel_train.run.ending import PROCESS_END
+from otel_train.run.ending import PROCESS_END, at_end_of_worker
 from otel_train.run.opening import Opening
 from otel_train.run.run import Run
 from otel_train.run.session import Session
@@ -70,6 +70,7 @@ def start(
     run = _open(checked, session, run_config, opening)
     current.register(run)
     PROCESS_END.install()
+    at_end_of_worker()
     session.start_sources(run)
     _announce(run, ranks)
     made.append(run)

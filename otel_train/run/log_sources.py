@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
-
-from otel_train.run.current import current_run
+from otel_train.run.current import current_run, open_runs
 from otel_train.semconv import EPOCH, STEP
 from otel_train.sources.flood import FloodGate
 from otel_train.sources.log_context import LogContext
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 _installed: LogSources | None = None
+_inherited = False
 
 
 def context() -> LogContext | None:
@@ -40,23 +39,29 @@ def run_context(run: Run) -> LogContext:
         attributes[STEP] = points.at
     if points.epoch is not None:
         attributes[EPOCH] = points.epoch
-    span = trace.get_current_span().get_span_context()
-    if not span.is_valid:
-        marked = run.spans.run_context
-        if marked is None:
-            return LogContext(sink, attributes)
-        span = marked
-    return LogContext(sink, attributes, span.trace_id, span.span_id)
+    span = run.spans.innermost()
+    return LogContext(sink, attributes) if span is None else LogContext(sink, attributes, span.trace_id, span.span_id)
 
 
 class LogSources:
-    """logging, loguru, structlog and, when asked for, what the script prints."""
+    """logging, loguru, structlog and, when asked for, what the script prints.
+
+    They serve all runs of the process: level and flood limit are those of the run that installed them, the secrets
+    those of the run that a record belongs to.
+    """
 
     def __init__(self, redactor: Redactor, *, level: str, flood_per_s: int, logs: bool, output: bool) -> None:
-        self.flood = FloodGate(per_second=flood_per_s, redact=redactor.text)
+        def present() -> Redactor:
+            run = current_run()
+            return redactor if run is None else run.session.redactor
+
+        def redact(text: str) -> str:
+            return present().text(text)
+
+        self.flood = FloodGate(per_second=flood_per_s, redact=redact)
         shared: dict[str, Any] = {
-            "redact": redactor.text,
-            "is_secret_key": lambda key: redactor.hides(key, ""),
+            "redact": redact,
+            "is_secret_key": lambda key: present().hides(key, ""),
             "flood": self.flood,
         }
         self.output: OutputSource | None = OutputSource(context, **shared) if output else None
@@ -81,10 +86,9 @@ class LogSources:
             source.uninstall()
 
     def heartbeat(self) -> None:
-        """Put back what the user's own set-up took away, and write counts of bursts that ended."""
+        """Put back what the user's own set-up took away."""
         for source in self._sources:
             source.heartbeat()
-        self.flood.heartbeat()
 
     def flush(self, sink: Any) -> None:
         """Hand over what waits for one run: half a line, a bar's last state, counts of a burst."""
@@ -95,8 +99,13 @@ class LogSources:
 
 def ensure_installed(sources: LogSources) -> LogSources:
     """Install these sources unless others are installed already; return those that are."""
-    global _installed
+    global _installed, _inherited
     with _lock:
+        if _inherited:
+            # Of the process that this one was forked from: their locks may be held by threads that are not here.
+            if _installed is not None:
+                _installed.uninstall()
+            _installed, _inherited = None, False
         if _installed is None:
             sources.install()
             _installed = sources
@@ -104,15 +113,16 @@ def ensure_installed(sources: LogSources) -> LogSources:
 
 
 def uninstall() -> None:
-    """Take the process's sources away."""
+    """Take the process's sources away, unless a run is open."""
     global _installed
     with _lock:
-        if _installed is not None:
+        if _installed is not None and not open_runs():
             _installed.uninstall()
             _installed = None
 
 
 def forget() -> None:
     """In a forked child: leave everything in place (it asks for the current run and finds none), with a new lock."""
-    global _lock
+    global _lock, _inherited
     _lock = threading.Lock()
+    _inherited = _installed is not None

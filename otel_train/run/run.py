@@ -24,10 +24,11 @@ from otel_train.record.thinning import Thinner
 from otel_train.run import current
 from otel_train.run.artifacts import Artifacts
 from otel_train.run.epochs import EpochLoop
-from otel_train.run.events import Events
+from otel_train.run.events import Events, without_none
 from otel_train.run.guard import Guard, Warner
 from otel_train.run.session import Session
 from otel_train.run.stage import Paths, Stage
+from otel_train.run.verdict import Flight
 from otel_train.semconv import EPOCH, STAGE, STEP
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Run:
 
     def __init__(self, settings: Settings, session: Session, config: RunConfig, *, first_step: int = 0) -> None:
         self.guard = Guard()
+        self._flight = Flight()
         self.settings = settings
         self.config = config
         self.session = session
@@ -68,7 +70,7 @@ class Run:
         self._ending = threading.Lock()
         self._muted = not session.ranks.is_main and settings["log_ranks"] == "main"
         # The thread that made it: another init() there ends this run.
-        self.thread = threading.get_ident()
+        self.thread = threading.current_thread()
 
     # What it is ------------------------------------------------------------------------------------------------------
 
@@ -169,8 +171,10 @@ class Run:
             self._summaries.goals[name] = "min" if goal == "min" else "max"
         if unit is not None:
             self.points.names.units[name] = str(unit)
-        known = {"goal": goal, "unit": unit or ""}
-        self.session.file.change(lambda document: document.setdefault("metrics", {}).update({name: known}))
+        known = {key: str(value) for key, value in (("goal", goal), ("unit", unit)) if value is not None}
+        self.session.file.change(
+            lambda document: document.setdefault("metrics", {}).setdefault(name, {"unit": ""}).update(known)
+        )
 
     # Loops -----------------------------------------------------------------------------------------------------------
 
@@ -180,7 +184,7 @@ class Run:
         Numbering goes on from epoch to epoch; `start` sets the first. With another split than train the batches are
         timed under that split, within a span, and the run's step stays where it is.
         """
-        split = normalise_split(split)
+        split = normalise_split(str(split))
         owns_step = split == "train"
         return StepLoop(
             loader,
@@ -286,7 +290,7 @@ class Run:
     def event(self, name: str, body: str = "", attributes: Mapping[str, AttributeValue] | None = None) -> None:
         """Record an event of the user's own, as a log record with this event name."""
         with self.guard("event"):
-            self.events.emit(str(name), body, {**self.position(), **(attributes or {})})
+            self.events.emit(str(name), str(body), {**self.position(), **without_none(attributes or {})})
 
     def position(self) -> dict[str, AttributeValue]:
         """Return step and epoch as far as they are known."""
@@ -298,7 +302,7 @@ class Run:
     def take_log(self, entry: LogEntry) -> None:
         """Take a record of OpenTelemetry's log API."""
         entry.attributes = {**self.position(), **entry.attributes}
-        self.log_sink.emit_log(entry)
+        self.log_sink.emit_foreign_log(entry)
 
     # Stages ----------------------------------------------------------------------------------------------------------
 
@@ -327,12 +331,14 @@ class Run:
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Put on disk what was recorded before this call; False where the disk does not answer in time."""
-        return self.session.flush(timeout_s)
+        with self.guard("flush"):
+            return self.session.flush(timeout_s)
+        return False
 
-    def progress(self) -> int:
-        """Return how many points are on record, after writing what waits."""
-        self.flush(1.0)
-        return self.session.recorded_points()
+    @property
+    def place(self) -> object:
+        """Where training is: it differs once training has gone on."""
+        return self.points.at, self.points.step, self.points.used
 
     def __enter__(self) -> Run:
         return self
@@ -340,7 +346,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.finish(exception=fault)
+        # Not what is in flight around the block: the block itself has ended well where there is no fault.
+        self._finish(None, None, fault, None)
 
     def finish(
         self,
@@ -355,14 +362,18 @@ class Run:
         Without `status` it is finished; failed where an exception is given or in flight; interrupted for Ctrl-C.
         ConfigError where the status is none of finished, failed, interrupted, killed. A second call does nothing.
         """
-        if status is not None and status not in END_STATES:
-            raise ConfigError("status", status, f"use one of {', '.join(END_STATES)}")
+        check_status(status)
+        self._finish(status, reason, exception or self._flight.present(), exit_code)
+
+    def _finish(
+        self, status: str | None, reason: str | None, fault: BaseException | None, exit_code: int | None
+    ) -> None:
         with self._ending:
             if self.finished:
                 return
             self.finished = True
         with self.guard("finish"):
-            self.session.end(self, status, reason, exception, exit_code)
+            self.session.end(self, status, reason, fault, exit_code)
 
     def abandon(self) -> None:
         """In a forked child: nothing is recorded here, and the parent's is left alone."""
@@ -370,3 +381,9 @@ class Run:
         self.points.buffer.kill()
         self.points.overflow_cause = "in a forked child"
         self.session.abandon()
+
+
+def check_status(status: str | None) -> None:
+    """Raise ConfigError unless a run can end so."""
+    if status is not None and status not in END_STATES:
+        raise ConfigError("status", status, f"use one of {', '.join(END_STATES)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from otel_train.runlog.folder import RunFolder
@@ -14,46 +14,62 @@ Change = Callable[[dict[str, Any]], None]
 class RunFile:
     """The part of run.json that one attempt owns. Only rank 0 writes it; on the other ranks nothing happens."""
 
-    def __init__(self, folder: RunFolder | None, attempt: int, *, writes: bool) -> None:
+    def __init__(self, folder: RunFolder | None, attempt: int, *, writes: bool, redact: Callable[[str], str]) -> None:
         self._folder = folder
         self._attempt = attempt
         self._writes = writes
+        self._redact = redact
         self._changes: list[Change] = []
         self._forward: RunFile | None = None
         self._lock = threading.Lock()
 
     @classmethod
-    def detached(cls) -> RunFile:
-        """Return one that gathers changes until the run's folder is known."""
-        return cls(None, 0, writes=True)
+    def detached(cls, redact: Callable[[str], str]) -> RunFile:
+        """Return one that gathers changes until the run's folder is known; `redact` takes secrets out of texts."""
+        return cls(None, 0, writes=True, redact=redact)
 
-    def attached(self, folder: RunFolder, attempt: int, *, writes: bool) -> RunFile:
-        """Return the file of a folder, with what was gathered so far behind what its owner writes first."""
-        file = RunFile(folder, attempt, writes=writes)
+    def attached(self, folder: RunFolder, attempt: int, *, writes: bool, entry: Mapping[str, Any]) -> RunFile:
+        """Return the file of a folder: it begins with the attempt's `entry`, then comes what was gathered so far."""
+        file = RunFile(folder, attempt, writes=writes, redact=self._redact)
+        file.set_attempt(**entry)
         with self._lock:
-            file._changes = self._changes if writes else []
+            file._changes += self._changes if writes else []
             self._forward = file
         return file
 
     def change(self, change: Change) -> None:
         """Apply a change to the document with the next flush."""
-        if self._forward is not None:
-            self._forward.change(change)
-        elif self._writes:
-            with self._lock:
+        with self._lock:
+            forward = self._forward
+            if forward is None and self._writes:
                 self._changes.append(change)
+        if forward is not None:
+            forward.change(change)
 
     def set(self, **values: Any) -> None:
         """Set keys of the document."""
-        self.change(lambda document: document.update(values))
+        clean = self._clean(values)
+        self.change(lambda document: document.update(clean))
 
     def set_attempt(self, **values: Any) -> None:
         """Set keys of this attempt's entry."""
-        self.change(lambda document: self.entry(document).update(values))
+        clean = self._clean(values)
+        self.change(lambda document: (self._forward or self).entry(document).update(clean))
 
     def append(self, name: str, record: dict[str, Any]) -> None:
         """Add a record to one of the document's lists."""
-        self.change(lambda document: document.setdefault(name, []).append(record))
+        clean = self._clean(record)
+        self.change(lambda document: document.setdefault(name, []).append(clean))
+
+    def _clean(self, value: Any) -> Any:
+        """Return a record without secrets in its texts; what a key hides was hidden where the record was made."""
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, Mapping):
+            return {key: self._clean(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._clean(item) for item in value]
+        return value
 
     def entry(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return this attempt's entry of the document, made where it is missing."""

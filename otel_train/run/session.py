@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -17,16 +16,19 @@ from otel_train.lineage.hash_pool import HashHandle, HashPool
 from otel_train.lineage.project import default_run_name
 from otel_train.lineage.redact import Redactor
 from otel_train.lineage.resource import resource_attributes
+from otel_train.record.buffer import SLOTS
 from otel_train.record.entries import AttributeValue
 from otel_train.run import current, log_sources, providers
+from otel_train.run.bounded import within
 from otel_train.run.describing import describe, for_event
-from otel_train.run.ending import PROCESS_END, exit_code_of
+from otel_train.run.ending import PROCESS_END
 from otel_train.run.events import is_out_of_memory, without_none
 from otel_train.run.opening import Opened, Opening
+from otel_train.run.records import new_document, new_entry
 from otel_train.run.run_file import RunFile
 from otel_train.run.sink import RunSink
 from otel_train.run.spans import RunSpans
-from otel_train.runlog.processes import Processes
+from otel_train.run.verdict import judge, message_of
 from otel_train.runlog.recorder import Recorder, RunTrace
 from otel_train.sources.console import Console
 
@@ -67,11 +69,11 @@ class Session:
         self.root = Path(settings["dir"])
         self.name = settings["name"] or ""
         console = Console(settings["console"], level=settings["console_level"]) if settings["console"] else None
-        self.sink = RunSink(level=settings["log_level"], console=console)
+        self.sink = RunSink(level=settings["log_level"], console=console, redactor=redactor)
         self.spans = RunSpans({}, self.sink.emit_sdk_span, self.sink.emit_span, environ)
         self.pool = HashPool()
         self.opened_now: Opened | None = None
-        self.file: RunFile = RunFile.detached()
+        self.file: RunFile = RunFile.detached(redactor.text)
         self._opened = threading.Event()
         self._describing = HashPool("otel-train-describe")
         self._environment: HashHandle[dict[str, Any]] | None = None
@@ -85,47 +87,14 @@ class Session:
 
     def document(self, run_id: str, attempt: int) -> dict[str, Any]:
         """Return run.json of a new run."""
-        return {
-            "run_id": run_id,
-            "run_name": self.name or default_run_name(run_id),
-            "project": self.project,
-            "group": self.settings["group"],
-            "tags": list(self.settings["tags"]),
-            "notes": self.settings["notes"] or "",
-            "created": iso(self._start_ns),
-            "status": "running",
-            "attempts": [],
-            "datasets": [],
-            "checkpoints": [],
-            "stages": [],
-        }
-
-    def entry(self, run: Run, opened: Opened) -> dict[str, Any]:
-        """Return this attempt's entry of run.json."""
-        processes = Processes()
-        pid = os.getpid()
-        return {
-            "attempt": opened.attempt,
-            "started": iso(self._start_ns),
-            "ended": None,
-            "status": "running",
-            "exit_code": None,
-            "reason": None,
-            "host": processes.host(),
-            "pid": pid,
-            "process_start": processes.started(pid),
-            "boot_id": processes.boot_id(),
-            "cgroup": processes.cgroup(),
-            "oom_kill_at_start": processes.oom_kills(processes.cgroup()),
-            "world_size": self.ranks.world_size,
-            "launcher": self.ranks.launcher,
-            "launch_key": self.ranks.launch_key,
-            "resumed_from": opened.resumed_from,
-            "changes": [],
-            "config": run.config.plain(),
-            "environment": {},
-            "seed": self.seed,
-        }
+        return new_document(
+            run_id,
+            self.settings,
+            name=self.name,
+            project=self.project,
+            start_ns=self._start_ns,
+            redactor=self.redactor,
+        )
 
     def open(self, run: Run, opened: Opened, opening: Opening) -> None:
         """Start to write: file, recorder, spans. Called once, in `init` or when rank 0's id is there."""
@@ -134,8 +103,8 @@ class Session:
             self.name = self.name or str(opened.former.get("run_name") or "")
         self.name = self.name or default_run_name(opened.run_id)
         writes = self.ranks.is_main or opened.notice.startswith("rank")
-        self.file = file = self.file.attached(opened.folder, opened.attempt, writes=writes)
-        file.change(lambda document: file.entry(document).update(self.entry(run, opened)))
+        entry = new_entry(opened, ranks=self.ranks, start_ns=self._start_ns, config=run.config.plain(), seed=self.seed)
+        self.file = file = self.file.attached(opened.folder, opened.attempt, writes=writes, entry=entry)
         file.set(status="running")
         file.flush()
         resource = resource_attributes(
@@ -185,10 +154,10 @@ class Session:
             with run.guard("environment"):
                 if environment is None:
                     run.warn(f"the environment could not be described: {fault}")
-                    return
-                self.file.set_attempt(environment=environment)
-                run.events.emit("run.environment", without_none(for_event(environment)), severity="INFO")
-                self.compare(run)
+                else:
+                    self.file.set_attempt(environment=environment)
+                    run.events.emit("run.environment", without_none(for_event(environment)), severity="INFO")
+                self.compare(run, environment or {})
 
         self._environment = self._describing.submit(
             lambda: describe(self.redactor, *self._start_machine(), self.environ, code=settings["git"]), then=keep
@@ -213,7 +182,7 @@ class Session:
             self._sampler = sampler
         return host, gpu
 
-    def compare(self, run: Run) -> None:
+    def compare(self, run: Run, environment: Mapping[str, Any]) -> None:
         """Say what differs from the attempt that this one goes on from, once the environment is known."""
         opened = self.opened_now
         if opened is None or opened.former is None:
@@ -223,7 +192,6 @@ class Session:
         attempts = [entry for entry in opened.former.get("attempts", []) if entry.get("attempt") == opened.resumed_from]
         if not attempts:
             return
-        environment = self.environment(0.0)
         new = {"config": run.config.plain(), "environment": environment, "seed": self.seed}
         old = {key: attempts[0].get(key) for key in ("config", "environment", "seed")}
         found = changes(old, new)
@@ -237,19 +205,33 @@ class Session:
         _log.info("attempt %d of run %s: %s", opened.attempt, opened.run_id, body)
 
     def _on_cycle(self) -> Callable[[], None]:
-        next_ns = 0
+        next_ns = next_second_ns = 0
 
         def cycle() -> None:
-            nonlocal next_ns
+            nonlocal next_ns, next_second_ns
             self.file.flush()
-            if mono_ns() >= next_ns:
-                next_ns = mono_ns() + int(self.settings["sample_interval_s"] * NS_PER_S)
+            now_ns = mono_ns()
+            if now_ns >= next_second_ns and self._sources is not None:
+                next_second_ns = now_ns + NS_PER_S
+                self._sources.flood.heartbeat()
+            if now_ns >= next_ns:
+                next_ns = now_ns + int(self.settings["sample_interval_s"] * NS_PER_S)
                 if self._sources is not None:
                     self._sources.heartbeat()
-                if current.open_runs()[:1] and current.open_runs()[0].session is self:
-                    providers.collect(self.sink.emit_sdk_metrics)
+                self._collect()
 
         return cycle
+
+    def _collect(self, *, last: bool = False) -> None:
+        """Read the instruments of the metrics API, which are the process's: the oldest open run has them."""
+        runs = current.open_runs()
+        if not runs or runs[0].session is not self:
+            return
+        if last:
+            # Callbacks of the user's own may take their time: what follows has a deadline, they have none.
+            self._describing.submit(providers.collect, self.sink.emit_sdk_metrics)
+        else:
+            providers.collect(self.sink.emit_sdk_metrics)
 
     # Reading -------------------------------------------------------------------------------------------------------
 
@@ -275,18 +257,17 @@ class Session:
 
     def flush(self, timeout_s: float) -> bool:
         """Put on disk what was recorded so far."""
-        return self._recorder is not None and self._recorder.flush(timeout_s) and self.file.flush()
-
-    def recorded_points(self) -> int:
-        """Points on record."""
-        return 0 if self._recorder is None else self._recorder.accounting.recorded["metrics"]
+        recorder = self._recorder
+        if recorder is None:
+            return False
+        return within(timeout_s, lambda: recorder.flush(timeout_s) and self.file.flush(), "otel-train-flush")
 
     def last_values(self) -> dict[str, Any]:
         """Return the last value of each of the user's metrics."""
         recorder = self._recorder
         if recorder is None:
             return {}
-        recorder.flush(1.0)
+        self.flush(1.0)
         return {
             f"{series.split}/{series.key}" if series.split else series.key: summary.to_dict()["last"]
             for series, summary in list(recorder.digest.summaries.by_series.items())
@@ -299,54 +280,64 @@ class Session:
         run: Run,
         status: str | None,
         reason: str | None,
-        exception: BaseException | None,
+        fault: BaseException | None,
         exit_code: int | None,
     ) -> None:
         """Close everything by the deadline; see `Run.finish`."""
         budget_s = self.settings["finish_timeout_s"]
         deadline_ns = mono_ns() + int(budget_s * NS_PER_S)
-        in_flight = exception if exception is not None else sys.exc_info()[1]
-        status, reason, exit_code = judge(status, reason, in_flight, exit_code)
-        last = current.unregister(run)
+        status, reason, exit_code = judge(status, reason, fault, exit_code, terminated=PROCESS_END.terminated)
+        reason = None if reason is None else self.redactor.text(reason)
+        self._collect(last=True)
+        current.unregister(run)
         if self._sources is not None:
             self._sources.flush(self.sink)
-        if last:
-            log_sources.uninstall()
-            PROCESS_END.uninstall()
+        log_sources.uninstall()
+        PROCESS_END.uninstall()
         truncated = self.spans.truncate()
         unhashed = self.pool.close(budget_s * POOL_SHARE) + self._describing.close(budget_s * SAMPLER_SHARE)
         if self._sampler is not None:
             self._sampler.stop(budget_s * SAMPLER_SHARE)
         if unhashed:
             run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
-        self._write_end(run, status, reason, in_flight, exit_code, truncated)
+        self._write_end(run, status, reason, fault, exit_code, truncated)
         run.points.buffer.capacity_slots = -1
         run.points.overflow_cause = "after the end"
+        # A rank whose training was short may end before rank 0 has drawn the id.
+        self._opened.wait(max(0.0, (deadline_ns - mono_ns()) / NS_PER_S - 0.5))
         recorder, opened = self._recorder, self.opened_now
         if recorder is None or opened is None:
-            _log.warning("the run ended before its id was known; %d records are lost", len(run.points.buffer.entries))
+            waiting = len(run.points.buffer.entries) // SLOTS
+            _log.warning("the run ended before its id was known; %d entries and all records are lost", waiting)
             return
-        recorder.stop(deadline_ns, status)
+        ended = {"status": status, "ended": iso(wall_ns()), "exit_code": exit_code, "reason": reason}
+        written = within(
+            (deadline_ns - mono_ns()) / NS_PER_S, lambda: self._close(recorder, opened, ended, deadline_ns)
+        )
+        what = f" ({reason})" if reason else ""
+        faults = f"; {run.guard.faults} faults of telemetry, see the log" if run.guard.faults else ""
+        hangs = "" if written else "; the disk does not answer, so the end may be missing"
+        print(  # noqa: T201 - the one line that is promised at the end
+            f"otel-train: run {opened.run_id} {status}{what}: {recorder.accounting.line()}{faults}{hangs};",
+            f"in {opened.folder.path}",
+            file=sys.stderr,
+        )
+
+    def _close(self, recorder: Recorder, opened: Opened, ended: dict[str, Any], deadline_ns: int) -> bool:
+        """Write what is left and the end, and let go of the folder."""
+        # What follows the run log is short, and must not come too late for it.
+        recorder.stop(deadline_ns - (deadline_ns - mono_ns()) // 10, ended["status"])
         summaries = {
             f"{series.split}/{series.key}" if series.split else series.key: summary.to_dict()
             for series, summary in recorder.digest.summaries.by_series.items()
         }
-        ended = iso(wall_ns())
-        self.file.set_attempt(
-            status=status, ended=ended, exit_code=exit_code, reason=reason, accounting=recorder.accounting.to_dict()
-        )
-        self.file.set(status=status, ended=ended, summary=summaries)
+        self.file.set_attempt(**ended, accounting=recorder.accounting.to_dict())
+        self.file.set(status=ended["status"], ended=ended["ended"], summary=summaries)
         self.file.flush()
         opened.lock.release()
         if self._opening is not None:
             self._opening.retire(opened.run_id)
-        what = f" ({reason})" if reason else ""
-        faults = f"; {run.guard.faults} faults of telemetry, see the log" if run.guard.faults else ""
-        print(  # noqa: T201 - the one line that is promised at the end
-            f"otel-train: run {opened.run_id} {status}{what}: {recorder.accounting.line()}{faults};",
-            f"in {opened.folder.path}",
-            file=sys.stderr,
-        )
+        return True
 
     def _write_end(
         self,
@@ -366,8 +357,11 @@ class Session:
         if fault is not None and status != "finished":
             attributes |= run.events.exception(fault)
             if is_out_of_memory(fault):
-                run.events.emit("health.out_of_memory", f"{type(fault).__name__}: {fault}", run.events.exception(fault))
-        body = f"run {status}" + (f": {self.redactor.text(reason)}" if reason else "")
+                text = f"{type(fault).__name__}: {message_of(fault)}"
+                run.events.emit("health.out_of_memory", text, run.events.exception(fault))
+        body = f"run {status}" + (f": {reason}" if reason else "")
+        if reason:
+            attributes["reason"] = reason
         run.events.emit("run.end", body, attributes, severity=severity)
 
     def abandon(self) -> None:
@@ -380,23 +374,3 @@ class Session:
             self._recorder.abandon()
         if self.opened_now is not None:
             self.opened_now.lock.abandon()
-
-
-def judge(
-    status: str | None, reason: str | None, fault: BaseException | None, exit_code: int | None
-) -> tuple[str, str | None, int | None]:
-    """Return status, reason and exit code of an end: what was said, else what is in flight, else finished."""
-    if status is None and PROCESS_END.signal_ns and mono_ns() - PROCESS_END.signal_ns < 120 * NS_PER_S:
-        # The user's own handler brought the run to an end in good order; it did not end by itself.
-        status, reason = "killed", reason or "SIGTERM"
-    if isinstance(fault, SystemExit):
-        exit_code = exit_code_of(fault.code)
-        if status is None and exit_code:
-            status, reason = "failed", reason or f"sys.exit({fault.code!r})"
-    elif isinstance(fault, KeyboardInterrupt):
-        status, reason = status or "interrupted", reason or "KeyboardInterrupt"
-    elif fault is not None and not isinstance(fault, GeneratorExit):
-        status = status or "failed"
-        if status == "failed":
-            reason = reason or f"{type(fault).__name__}: {fault}"[:1000]
-    return status or "finished", reason, exit_code

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_train.record.entries import LogEntry, Sample, SpanEntry
+from otel_train.lineage.redact import Redactor
+from otel_train.otlp.from_sdk import span_entry
+from otel_train.record.entries import LogEntry, Sample, SpanEntry, SpanEvent, SpanLink
 from otel_train.runlog.recorder import Recorder
 from otel_train.sources.console import Console
 from otel_train.sources.log_entry import level_number, severity_of
@@ -20,12 +22,13 @@ MOST_HELD: Final = 100_000
 class RunSink:
     """One object a run for its life; a rank that waits for its run's id records into it all the same."""
 
-    def __init__(self, *, level: str, console: Console | None) -> None:
+    def __init__(self, *, level: str, console: Console | None, redactor: Redactor) -> None:
         self._recorder: Recorder | None = None
         self._held: list[Callable[[Recorder], None]] = []
         self._lock = threading.Lock()
         self._severity_number = severity_of(level_number(level))
         self._console = console
+        self._redactor = redactor
         self.lost = 0
 
     def attach(self, recorder: Recorder) -> None:
@@ -56,21 +59,41 @@ class RunSink:
         if entry.severity_number >= self._severity_number:
             self._give(lambda recorder: recorder.emit_log(entry))
 
+    def emit_foreign_log(self, entry: LogEntry) -> None:
+        """Take one log record that no source of ours has made."""
+        self._redact(entry)
+        self.emit_log(entry)
+
     def emit_event(self, entry: LogEntry) -> None:
         """Take one event of our own: it is kept whatever the level."""
+        self._redact(entry)
         if self._console is not None:
             # A person reads the sentence; what belongs to it is in the run log.
             body = entry.body if isinstance(entry.body, str) else entry.event_name
             self._console.emit_log(replace(entry, body=body, attributes={}))
         self._give(lambda recorder: recorder.emit_log(entry))
 
+    def _redact(self, entry: LogEntry) -> None:
+        entry.body = self._redactor.value("", entry.body)  # type: ignore[assignment]
+        entry.attributes = self._redactor.mapping(entry.attributes)  # type: ignore[assignment]
+
+    def _redact_span(self, entry: SpanEntry) -> None:
+        redactor = self._redactor
+        entry.name = redactor.text(entry.name)
+        entry.status_message = redactor.text(entry.status_message)
+        holders: list[SpanEntry | SpanEvent | SpanLink] = [entry, *entry.events, *entry.links]
+        for holder in holders:
+            if holder.attributes:
+                holder.attributes = redactor.mapping(holder.attributes)  # type: ignore[assignment]
+
     def emit_span(self, entry: SpanEntry) -> None:
         """Take one finished span."""
+        self._redact_span(entry)
         self._give(lambda recorder: recorder.emit_span(entry))
 
     def emit_sdk_span(self, span: ReadableSpan) -> None:
-        """Take one finished span of the SDK."""
-        self._give(lambda recorder: recorder.emit_sdk_span(span))
+        """Take one finished span of the SDK: a stage, an epoch, or one of the user's."""
+        self.emit_span(span_entry(span))
 
     def emit_samples(self, time_ns: int, samples: Sequence[Sample]) -> None:
         """Take readings made at one wall time."""

@@ -19,6 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from otel_train.clock import wall_ns
 from otel_train.record.entries import AttributeValue, SpanEntry
 from otel_train.record.ids import new_span_id, new_trace_id
+from otel_train.run.verdict import message_of
 from otel_train.semconv import ANNOUNCES, SCOPE_NAME, TRUNCATED
 
 
@@ -98,7 +99,7 @@ class RunSpans:
         """Start a span under the active one, else under `TRACEPARENT`'s, else in a new trace linked to the run's."""
         context = parent if parent is not None else context_api.get_current()
         links: Sequence[trace.Link] = ()
-        if not trace.get_current_span(context).get_span_context().is_valid:
+        if not _is_open(trace.get_current_span(context)):
             context = self._inherited or Context()
             if self.run_context is not None:
                 links = (trace.Link(self.run_context),)
@@ -122,6 +123,16 @@ class RunSpans:
             )
         return span
 
+    def innermost(self) -> trace.SpanContext | None:
+        """Return the innermost open span of this thread or task, else the run's, None before there is one."""
+        span = trace.get_current_span()
+        return span.get_span_context() if _is_open(span) else self.run_context
+
+    def context_of(self, span: trace.Span) -> trace.SpanContext | None:
+        """Return what a record of this very span carries, ended or not; the run's where it is none."""
+        context = span.get_span_context()
+        return context if context.is_valid else self.run_context
+
     def end(self, span: Span, fault: BaseException | None = None) -> None:
         """End a span once; later calls do nothing."""
         with self._lock:
@@ -129,7 +140,7 @@ class RunSpans:
                 return
         if fault is not None:
             span.record_exception(fault)
-            span.set_status(trace.StatusCode.ERROR, f"{type(fault).__name__}: {fault}"[:1000])
+            span.set_status(trace.StatusCode.ERROR, f"{type(fault).__name__}: {message_of(fault)}"[:1000])
         span.end()
 
     def truncate(self) -> int:
@@ -173,6 +184,14 @@ class Activation:
         token, self._token = self._token, None
         if token is not None and context_api.get_current() == self._context:
             context_api.detach(token)
+
+
+def _is_open(span: trace.Span) -> bool:
+    """Tell whether a span is one that something can belong to.
+
+    A loop that an exception has left may stay alive with its traceback, in a notebook say, and so the current span.
+    """
+    return span.get_span_context().is_valid and not (isinstance(span, Span) and span.end_time is not None)
 
 
 def _inherited_context(environ: Mapping[str, str]) -> Context | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_train.clock import mono_ns, wall_ns
 from otel_train.run.spans import Activation
+from otel_train.run.verdict import message_of
 from otel_train.semconv import STAGE
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Stage:
             if self._code is not None:
                 self.record.add_code(self._code)
             if self._parameters is not None:
-                self.record.set_parameters(self._parameters)
+                # By key: what hides a value in the configuration hides it here.
+                self.record.set_parameters(self._run.session.redactor.value("", self._parameters))
             self._span = self._run.spans.start(self.name, {STAGE: self.name})
             self._activation = Activation(self._span)
             self._run.stage_began(self, self._span)
@@ -63,7 +65,7 @@ class Stage:
         with self._run.guard("stage"):
             if self._outputs is not None:
                 self.record.add_outputs(self._outputs)
-            error = None if fault is None else f"{type(fault).__name__}: {fault}"
+            error = None if fault is None else f"{type(fault).__name__}: {message_of(fault)}"
             self.record.end(wall_ns(), mono_ns(), status="ok" if fault is None else "failed", error=error)
             if self._activation is not None:
                 self._activation.close()

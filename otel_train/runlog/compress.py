@@ -9,7 +9,7 @@ from pathlib import Path
 
 from otel_train import clock
 
-LEVEL = 4
+LEVEL = 5
 CHUNK_BYTES = 256 << 10
 _GZIP = 31  # zlib's window bits for a gzip frame
 

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock, sleep
-from otel_train.otlp.encode import LineEncoder
-from otel_train.otlp.from_sdk import metrics_line, span_entry
-from otel_train.otlp.histogram import Exemplar, ExponentialHistogram, HistogramData
-from otel_train.record.buffer import Buffer
-from otel_train.record.digest import Digest, Digested, StepFacts
-from otel_train.record.entries import AttributeValue, Column, LogEntry, Sample, SpanEntry
-from otel_train.record.summary import Best, NonFinite, plain
+from otel_train.record.buffer import SLOTS, Buffer
+from otel_train.record.digest import Digest, StepFacts, points_in
+from otel_train.record.entries import AttributeValue, LogEntry, Sample, SpanEntry
 from otel_train.runlog.accounting import Accounting
-from otel_train.runlog.segments import LineRing, SegmentWriter
+from otel_train.runlog.own_metrics import OwnMetrics, best_event, nonfinite_event
+from otel_train.runlog.run_lines import RunLines
 from otel_train.runlog.step_spans import StepSpans
-from otel_train.semconv import METRICS, RUN_STATES, SEVERITIES, SPLIT, STEP
+from otel_train.semconv import SEVERITIES
 
 _log = logging.getLogger("otel_train")
+T = TypeVar("T")
 
-CHUNK_ENTRIES: Final = 200
+# Entries of one turn of the writer. In small turns a loop that needs the interpreter every millisecond hardly notices
+# it; but each turn then waits for the interpreter, 5 ms at a time, so a long backlog is written in large ones.
+FINE_ENTRIES: Final = 50
+COARSE_ENTRIES: Final = 200
+LONG_BACKLOG: Final = 2_000
 HEARTBEAT_NS: Final = 15 * NS_PER_S
+QUIET_NS: Final = 60 * NS_PER_S
 MOST_QUEUED: Final = 50_000
-LOGS_PER_LINE: Final = 200
-# Kept free under `max_run_size`, so that the end of a run that reached it is still written.
-END_RESERVE_BYTES: Final = 64 * 1024
-SIGNALS: Final = ("metrics", "logs", "traces")
+# Share of the time of `stop` that writing may take; the rest is for closing the files.
+WRITING_SHARE: Final = 0.7
+# Clocks drift, and reading two of them takes time: below this the former offset holds, so that times never cross.
+STEADY_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Recorder:
         segment_bytes: int = 64 << 20,
         max_run_bytes: int = 20_000_000_000,
         clock: Clock = SYSTEM,
+        write: Callable[[int, bytes], int] = os.write,
         on_event: Callable[[LogEntry], None] = lambda entry: None,
         on_cycle: Callable[[], None] = lambda: None,
     ) -> None:
@@ -70,30 +75,35 @@ class Recorder:
         self.trace = trace
         self.accounting = Accounting()
         self.state = "running"
-        self._encoder = LineEncoder(resource, version)
-        self._ring = LineRing()
-        self._writers = {
-            signal: SegmentWriter(folder, signal, segment_bytes=segment_bytes, ring=self._ring, on_fault=self._fault)
-            for signal in SIGNALS
-        }
+        self.lines = RunLines(
+            folder,
+            resource,
+            self.accounting,
+            version=version,
+            segment_bytes=segment_bytes,
+            max_run_bytes=max_run_bytes,
+            clock=clock,
+            write=write,
+            say_fault=self._say_fault,
+        )
+        self._start_ns = clock.wall_ns()
         self._step_spans = StepSpans(trace.trace_id, trace.span_id)
-        self._durations: dict[str, ExponentialHistogram] = {}
-        self._nonfinite: Counter[tuple[str, str, str]] = Counter()
+        self._own = OwnMetrics(digest, self.accounting, self._start_ns)
         self._logs: deque[LogEntry] = deque()
         self._spans: deque[SpanEntry | ReadableSpan] = deque()
         self._readings: deque[tuple[int, Sequence[Sample] | MetricsData]] = deque()
         self._flush_interval_s = flush_interval_s
-        self._max_run_bytes = max_run_bytes
-        self._over_cap = False
         self._clock = clock
         self._on_event = on_event
         self._on_cycle = on_cycle
-        self._start_ns = clock.wall_ns()
-        self._next_heartbeat_ns = 0
+        self._offset_ns = 0
+        self._next_heartbeat_ns: int | None = None
+        self._said_ns: dict[str, int] = {}
         self._wake = threading.Event()
         self._stopping = False
         self._cycle_lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        # In a forked child, and after the end.
         self._dead = False
 
     # The sink ------------------------------------------------------------------------------------------------------
@@ -135,35 +145,54 @@ class Recorder:
 
     def stop(self, deadline_ns: int, state: str) -> None:
         """Write everything that is left and the end of the run, close the files; by `deadline_ns` of monotonic time."""
+        if self._dead:
+            return
         self.state = state
         self._stopping = True
         self._wake.set()
+        now_ns = self._clock.mono_ns()
+        writing_until_ns = now_ns + int((deadline_ns - now_ns) * WRITING_SHARE)
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(max(0.0, (deadline_ns - self._clock.mono_ns()) / NS_PER_S))
+            self._thread.join(max(0.0, (writing_until_ns - now_ns) / NS_PER_S))
         # A thread that is stuck in a write keeps the lock: what it holds is lost to this process, not the process.
-        remaining_s = max(0.1, (deadline_ns - self._clock.mono_ns()) / NS_PER_S)
+        remaining_s = max(0.1, (writing_until_ns - self._clock.mono_ns()) / NS_PER_S)
         if not self._cycle_lock.acquire(timeout=remaining_s):
             _log.warning("the run log in %s does not answer; what is in memory is lost", self.folder)
+            self._dead = True
+            self._give_up("disk did not answer")
             return
         try:
-            self._cycle(last=True)
-            for writer in self._writers.values():
-                writer.close(compress=True, deadline_ns=deadline_ns)
-            self._account()
-        except Exception:  # noqa: BLE001 - a fault of telemetry must not change how training ends
-            _log.exception("the run log could not be closed")
+            self._cycle(writing_until_ns)
+            self.lines.close(deadline_ns)
+            self.lines.account(self.buffer.dropped, ended=True)
+        except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not change how training ends
+            self._say_fault("the end of the run log", fault)
         finally:
+            self._dead = True
             self._cycle_lock.release()
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Put on disk what was recorded before this call; False where the disk does not answer in time."""
-        if self._dead or not self._cycle_lock.acquire(timeout=timeout_s):
-            return False
-        try:
-            self._cycle()
-        finally:
-            self._cycle_lock.release()
-        return True
+        """Put on disk what was recorded before this call; False where disk or device do not answer in time."""
+        until_ns = self._clock.mono_ns() + int(timeout_s * NS_PER_S)
+        while not self._dead and self._cycle_lock.acquire(
+            timeout=max(0.0, (until_ns - self._clock.mono_ns()) / NS_PER_S)
+        ):
+            try:
+                if self._ended():
+                    return False
+                self._cycle()
+                if not self.digest.waiting:
+                    return not self.lines.faulty
+            except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not end training
+                self._say_fault("flush", fault)
+                return False
+            finally:
+                self._cycle_lock.release()
+            if self._clock.mono_ns() >= until_ns:
+                return False
+            # Values are on their way from a device.
+            sleep(0.001)
+        return False
 
     def abandon(self) -> None:
         """In a forked child: take nothing, write nothing, hold nothing. No lock, no join."""
@@ -172,8 +201,15 @@ class Recorder:
         self._logs = deque()
         self._spans = deque()
         self._readings = deque()
-        for writer in self._writers.values():
-            writer.abandon()
+        self.lines.abandon()
+
+    def _ended(self) -> bool:
+        return self._dead
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes this process has written to the run's folder."""
+        return self.lines.bytes_written
 
     # The thread ----------------------------------------------------------------------------------------------------
 
@@ -186,182 +222,109 @@ class Recorder:
                 with self._cycle_lock:
                     self._cycle()
                 self._on_cycle()
-            except Exception:  # noqa: BLE001 - a fault of telemetry must not end the recording
-                _log.exception("a cycle of the run log's writer failed; it goes on")
+            except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not end the recording
+                self._say_fault("a cycle of the run log's writer", fault)
 
-    def _cycle(self, *, last: bool = False) -> None:
-        offset_ns = self._clock.wall_ns() - self._clock.mono_ns()
+    def _cycle(self, last_until_ns: int | None = None) -> None:
+        """Write what is there; with a time, for the last time, and until then."""
+        last = last_until_ns is not None
+        self._note_offset()
+        self._write_points(last_until_ns)
+        for _ in range(len(self._readings)):
+            self.lines.readings(*self._readings.popleft(), self._start_ns)
+        mono_ns = self._clock.mono_ns()
+        # By the monotonic clock: when the wall clock is set back, the run must not fall silent.
+        if last or self._next_heartbeat_ns is None or mono_ns >= self._next_heartbeat_ns:
+            self._next_heartbeat_ns = mono_ns + HEARTBEAT_NS
+            self._heartbeat(ended=last)
+        self.lines.logs(_taken(self._logs))
+        self.lines.spans(_taken(self._spans))
+        self.lines.retry()
+        self.lines.account(self.buffer.dropped, ended=False)
+
+    def _heartbeat(self, *, ended: bool) -> None:
+        self.lines.account(self.buffer.dropped, ended=False)
+        now_ns = self._clock.wall_ns()
+        samples = self._own.heartbeat(now_ns, self._offset_ns, self.state, self.bytes_written)
+        self.lines.readings(now_ns, samples, self._start_ns, ended=ended)
+        self.lines.histograms(self._own.histograms(now_ns), ended=ended)
+
+    def _note_offset(self) -> None:
+        before_ns = self._clock.mono_ns()
+        wall_ns = self._clock.wall_ns()
+        offset_ns = wall_ns - (before_ns + self._clock.mono_ns()) // 2
+        if abs(offset_ns - self._offset_ns) > STEADY_NS:
+            self._offset_ns = offset_ns
+
+    def _write_points(self, last_until_ns: int | None) -> None:
+        if last_until_ns is not None:
+            self._write_last_points(last_until_ns)
+            return
         left = len(self.buffer.entries)
-        while left > 0 or last:
-            chunk = self.buffer.drain(CHUNK_ENTRIES)
-            left -= len(chunk)
-            final = left <= 0 or not chunk
-            digested = self.digest.take(chunk, offset_ns, flush=final, last=last and final)
-            self._write_digested(digested, offset_ns)
-            if final:
-                break
+        self.lines.fine = left < LONG_BACKLOG * SLOTS
+        turn = FINE_ENTRIES if self.lines.fine else COARSE_ENTRIES
+        if self.digest.waiting:
+            self._digest([])
+        # While values are on their way from a device, the others wait in the buffer, which is bounded.
+        while left > 0 and not self.digest.waiting:
+            chunk = self.buffer.drain(turn)
+            left = left - len(chunk) if chunk else 0
+            self._digest(chunk, flush=left <= 0)
             # One long turn would stall a loop that needs the interpreter every millisecond.
             sleep(0)
-        if not left and not last and self.digest.waiting:
-            self._write_digested(self.digest.take([], offset_ns), offset_ns)
-        self._write_readings()
-        now_ns = self._clock.wall_ns()
-        if last or now_ns >= self._next_heartbeat_ns:
-            self._next_heartbeat_ns = now_ns + HEARTBEAT_NS
-            self._heartbeat(now_ns, offset_ns)
-        self._write_logs()
-        self._write_spans()
-        for writer in self._writers.values():
-            writer.retry()
+        if left > 0:
+            self._digest([])
 
-    def _write_digested(self, digested: Digested, offset_ns: int) -> None:
+    def _write_last_points(self, until_ns: int) -> None:
+        now_ns = self._clock.mono_ns()
+        patient_until_ns = now_ns + (until_ns - now_ns) // 2
+        self.lines.fine = False
+        while self.buffer.entries or self.digest.waiting:
+            now_ns = self._clock.mono_ns()
+            if now_ns >= until_ns:
+                self.accounting.drop("metrics", "no time left at the end", points_in(self.buffer.drain()))
+                break
+            if self.digest.waiting and now_ns < patient_until_ns:
+                sleep(0.001)
+                self._digest([], flush=False)
+            else:
+                self._digest(self.buffer.drain(COARSE_ENTRIES), flush=False, last=now_ns >= patient_until_ns)
+                sleep(0)
+        self._digest([], last=True)
+
+    def _digest(self, entries: list[Any], *, flush: bool = True, last: bool = False) -> None:
+        digested = self.digest.take(entries, self._offset_ns, flush=flush, last=last)
+        for fault in digested.faults:
+            self._say_fault("recording", fault)
+        for cause, items in digested.lost.items():
+            self.accounting.drop("metrics", cause, items)
         for block in digested.blocks:
-            self._write("metrics", self._encoder.points(block), _points_in(block))
+            self.lines.points(block)
             sleep(0)
         for facts in digested.steps:
-            self._take_step(facts, offset_ns)
+            self._take_step(facts)
         for bad in digested.nonfinite:
-            self._take_nonfinite(bad)
+            self.emit_samples(self._clock.wall_ns(), self._own.take_nonfinite(bad))
+            if bad.first:
+                self._event("health.nonfinite", *nonfinite_event(bad), severity="ERROR", time_ns=bad.time_ns)
         for best in digested.best:
-            self._event("model.best", *_best_event(best), time_ns=best.time_ns)
+            self._event("model.best", *best_event(best), time_ns=best.time_ns)
 
-    def _take_step(self, facts: StepFacts, offset_ns: int) -> None:
-        exemplar = None
+    def _take_step(self, facts: StepFacts) -> None:
+        span = None
         if facts.remarkable:
-            spans = self._step_spans.spans(facts, offset_ns)
-            for span in spans:
-                self.emit_span(span)
-            exemplar = Exemplar(
-                time_ns=facts.end_ns + offset_ns,
-                value=facts.duration_s,
-                trace_id=spans[0].trace_id,
-                span_id=spans[0].span_id,
-            )
-        histogram = self._durations.get(facts.split)
-        if histogram is None:
-            histogram = self._durations[facts.split] = ExponentialHistogram()
-        histogram.record(facts.duration_s, exemplar)
+            spans = self._step_spans.spans(facts, self._offset_ns)
+            span = spans[0]
+            for entry in spans:
+                self.emit_span(entry)
+        self._own.take_step(facts, self._offset_ns, span)
 
-    def _take_nonfinite(self, bad: NonFinite) -> None:
-        for kind, count in bad.kinds.items():
-            self._nonfinite[(bad.series.name, bad.series.split, kind)] += count
-        if bad.first:
-            attributes: dict[str, AttributeValue] = {
-                "metric": bad.series.name,
-                STEP: bad.step,
-                "value": str(plain(bad.value)),
-            }
-            if bad.series.split:
-                attributes[SPLIT] = bad.series.split
-            body = f"{bad.series.description} is {plain(bad.value)} at step {bad.step}"
-            self._event("health.nonfinite", body, attributes, severity="ERROR", time_ns=bad.time_ns)
-        rows = [
-            Sample("dl.nonfinite", count, (("metric", name), (SPLIT, split), ("kind", kind)))
-            for (name, split, kind), count in self._nonfinite.items()
-        ]
-        self.emit_samples(self._clock.wall_ns(), rows)
-
-    def _heartbeat(self, now_ns: int, offset_ns: int) -> None:
-        samples = [Sample("dl.run.heartbeat", now_ns / NS_PER_S)]
-        samples += [Sample("dl.run.state", int(state == self.state), (("state", state),)) for state in RUN_STATES]
-        step = self.digest.last_step
-        if step is not None:
-            samples.append(Sample("dl.step.last_time", (step.end_ns + offset_ns) / NS_PER_S))
-            usual = self.digest.usual.get("train") or self.digest.usual[step.split]
-            if usual.median_ns:
-                samples.append(Sample("dl.step.usual_time", usual.median_ns / NS_PER_S))
-        self._account()
-        for signal, name in (
-            ("metrics", "otel_train.points"),
-            ("logs", "otel_train.logs"),
-            ("traces", "otel_train.spans"),
-        ):
-            samples.append(Sample(name, self.accounting.recorded[signal], (("outcome", "recorded"),)))
-            samples += [
-                Sample(name, count, (("outcome", cause),))
-                for cause, count in self.accounting.dropped.get(signal, {}).items()
-            ]
-        samples.append(Sample("otel_train.runlog.size", self.bytes_written))
-        self._write("metrics", self._encoder.samples(now_ns, self._start_ns, samples), len(samples), own=True)
-        metric = METRICS["dl.step.duration"]
-        histograms = []
-        for split, histogram in self._durations.items():
-            value, exemplars = histogram.snapshot()
-            histograms.append(
-                HistogramData(
-                    name=metric.name,
-                    unit=metric.unit,
-                    description=metric.description,
-                    attributes=((SPLIT, split),),
-                    start_ns=self._start_ns,
-                    time_ns=now_ns,
-                    value=value,
-                    exemplars=exemplars,
-                )
-            )
-        if histograms:
-            self._write("metrics", self._encoder.histograms(histograms), len(histograms), own=True)
-
-    def _write_readings(self) -> None:
-        while self._readings:
-            time_ns, samples = self._readings.popleft()
-            if isinstance(samples, MetricsData):
-                line = metrics_line(samples, self._encoder.resource)
-                self._write("metrics", line, 1, own=True)
-                continue
-            self._write("metrics", self._encoder.samples(time_ns, self._start_ns, samples), len(samples), own=True)
-
-    def _write_logs(self) -> None:
-        while self._logs:
-            batch = [self._logs.popleft() for _ in range(min(LOGS_PER_LINE, len(self._logs)))]
-            self._write("logs", self._encoder.logs(batch), len(batch))
-            sleep(0)
-
-    def _write_spans(self) -> None:
-        while self._spans:
-            batch = [self._spans.popleft() for _ in range(min(LOGS_PER_LINE, len(self._spans)))]
-            entries = [item if isinstance(item, SpanEntry) else span_entry(item) for item in batch]
-            self._write("traces", self._encoder.spans(entries), len(entries))
-            sleep(0)
-
-    def _write(self, signal: str, line: bytes, items: int, *, own: bool = False) -> None:
-        """Write one line; `own` readings are not counted among the user's points."""
-        if not line:
-            return
-        size = sum(writer.disk_bytes for writer in self._writers.values())
-        limit = self._max_run_bytes - (0 if self.state != "running" and own else END_RESERVE_BYTES)
-        if size + len(line) > limit and not (signal == "logs" and self.state != "running"):
-            if not self._over_cap:
-                self._over_cap = True
-                _log.warning(
-                    "%s has reached max_run_size (%s bytes); what follows is counted, not stored",
-                    self.folder,
-                    f"{self._max_run_bytes:,}",
-                )
-            self.accounting.drop(signal, "over max_run_size", items)
-            return
-        self._writers[signal].write(line, items)
-        if not own:
-            self.accounting.recorded[signal] += items
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes this process has written to the run's folder."""
-        return sum(writer.bytes_written for writer in self._writers.values())
-
-    def _account(self) -> None:
-        """Bring counts that are kept elsewhere into the accounting."""
-        metrics = self.accounting.dropped.setdefault("metrics", Counter())
-        for cause, count in list(self.buffer.dropped.items()):
-            metrics[cause] = count
-        for signal, lost in self._ring.lost.items():
-            self.accounting.dropped.setdefault(signal, Counter())["disk not writable"] = lost
-        if self.state != "running":
-            for signal, writer in self._writers.items():
-                if writer.items_in_ring:
-                    self.accounting.dropped.setdefault(signal, Counter())["disk not writable"] = (
-                        writer.items_lost + writer.items_in_ring
-                    )
+    def _give_up(self, cause: str) -> None:
+        """Count what is still in memory as lost."""
+        self.accounting.drop("metrics", cause, points_in(self.buffer.drain()))
+        self.accounting.drop("logs", cause, len(_taken(self._logs)))
+        self.accounting.drop("traces", cause, len(_taken(self._spans)))
+        self.lines.account(self.buffer.dropped, ended=True)
 
     def _event(
         self,
@@ -370,10 +333,10 @@ class Recorder:
         attributes: Mapping[str, AttributeValue],
         *,
         severity: str = "INFO",
-        time_ns: int | None = None,
+        time_ns: int,
     ) -> None:
         entry = LogEntry(
-            time_ns=time_ns or self._clock.wall_ns(),
+            time_ns=time_ns,
             severity_number=SEVERITIES[severity],
             severity_text=severity,
             body=body,
@@ -385,25 +348,14 @@ class Recorder:
         self.emit_log(entry)
         self._on_event(entry)
 
-    def _fault(self, message: str) -> None:
-        _log.warning("%s; training goes on, records wait in memory", message)
+    def _say_fault(self, place: str, fault: Exception) -> None:
+        """Say a fault of our own, at most once a minute for each place."""
+        now_ns = self._clock.mono_ns()
+        if now_ns - self._said_ns.get(place, now_ns - QUIET_NS) >= QUIET_NS:
+            self._said_ns[place] = now_ns
+            _log.warning("%s: %s: %s; it goes on", place, type(fault).__name__, fault, exc_info=fault)
 
 
-def _points_in(block: Sequence[Column]) -> int:
-    """Count the points of a line without the siblings that only say where they stand."""
-    return sum(len(column.values) for column in block if column.name not in ("dl.step", "dl.epoch"))
-
-
-def _best_event(best: Best) -> tuple[str, dict[str, AttributeValue]]:
-    attributes: dict[str, AttributeValue] = {
-        "metric": best.series.name,
-        "value": best.value,
-        "goal": best.goal,
-        STEP: best.step,
-    }
-    if best.series.split:
-        attributes[SPLIT] = best.series.split
-    if best.previous is not None:
-        attributes["previous"] = best.previous
-    place = f"{best.series.split} {best.series.key}".strip()
-    return f"new best {place} {best.value:.6g} at step {best.step}", attributes
+def _taken(queue: deque[T]) -> list[T]:
+    """Take out what a queue holds now: who records faster than this writes must not keep the writer here."""
+    return [queue.popleft() for _ in range(len(queue))]

@@ -124,7 +124,9 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
     if run.damage:
         count = len(run.damage)
         lines = "1 line of the run log is" if count == 1 else f"{count:,} lines of the run log are"
-        result.append({"kind": "warn", "text": f"{lines} damaged and left out here; see “Run log”."})
+        result.append(
+            {"kind": "warn", "text": f"{lines} damaged and left out here; see the run log section of the report."}
+        )
     result.extend({"kind": "warn", "text": warning} for warning in axis_warnings(metrics))
     if dropped(run):
         result.append({"kind": "warn", "text": f"Not everything was kept: {dropped_text(run)}."})

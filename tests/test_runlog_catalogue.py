@@ -1,0 +1,85 @@
+"""Runs are found by what people type, and listed with what is known of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from runlog_lines import RUN_ID, START_NS, FakeProcesses, make_run
+
+from otel_train.errors import RunNotFoundError
+from otel_train.runlog.catalogue import find_run, list_runs
+
+OTHER = "20260102-000000-bbbbbbbb"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two runs, a foreign folder, a file and a removed run's remains."""
+    make_run(tmp_path, RUN_ID, created="2026-01-01T00:00:00.000000Z", run_name="baseline")
+    make_run(tmp_path, OTHER, created="2026-01-02T00:00:00.000000Z", run_name="wide")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "file.txt").write_text("x")
+    (tmp_path / ".pruned-x" / "attempt-1").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("reference", "run_id"),
+    [
+        (RUN_ID, RUN_ID),
+        ("20260101", RUN_ID),
+        ("20260102-000000-b", OTHER),
+        ("baseline", RUN_ID),
+        ("wide", OTHER),
+        ("latest", OTHER),
+    ],
+)
+def test_a_run_is_found(root: Path, reference: str, run_id: str) -> None:
+    """By id, by a prefix that only it has, by name, or as the latest."""
+    assert find_run(root, reference) == root / run_id
+
+
+def test_a_run_is_found_by_its_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absolute, relative, or as a folder of the working directory, whatever the root is."""
+    assert find_run("/nowhere", str(root / RUN_ID)) == root / RUN_ID
+    monkeypatch.chdir(root.parent)
+    assert find_run("nowhere", f"{root.name}{os.sep}{OTHER}") == Path(root.name) / OTHER
+    monkeypatch.chdir(root)
+    assert find_run("nowhere", OTHER) == Path(OTHER)
+
+
+def test_what_several_runs_could_be_is_asked_back(root: Path) -> None:
+    """A prefix or a name of two is no run: both are named."""
+    with pytest.raises(RunNotFoundError, match=re.escape(f"{RUN_ID}, {OTHER}; use one id")):
+        find_run(root, "2026")
+    make_run(root, "20260103-000000-cccccccc", run_name="wide")
+    with pytest.raises(RunNotFoundError, match="'wide' could mean 2 runs"):
+        find_run(root, "wide")
+
+
+def test_a_run_that_is_not_there_is_told_with_what_comes_near(root: Path) -> None:
+    """A slip of a key is seen at once; an empty reference is none."""
+    with pytest.raises(RunNotFoundError, match=r"no run 'basline' in .*; near it: baseline"):
+        find_run(root, "basline")
+    with pytest.raises(RunNotFoundError):
+        find_run(root, "")
+    with pytest.raises(RunNotFoundError, match=r"there is no run in .*nowhere, which is not there"):
+        find_run(root / "nowhere", "latest")
+    with pytest.raises(RunNotFoundError, match=r"there is no run in .*notes$"):
+        find_run(root / "notes", "latest")
+
+
+def test_runs_are_listed_newest_first(root: Path) -> None:
+    """Id, name, project, state and problem of each; folders of others are passed over; progress is told."""
+    (root / RUN_ID / "run.json").write_bytes(b"{")
+    os.utime(root / RUN_ID, ns=(START_NS, START_NS))
+    told: list[tuple[int, int]] = []
+    runs = list_runs(root, START_NS, FakeProcesses(), lambda done, total: told.append((done, total)))
+    rows = [(run.run_id, run.run_name, run.project, run.status.state, bool(run.problem)) for run in runs]
+    assert rows == [(OTHER, "wide", "digits", "lost", False), (RUN_ID, "", "", "running", True)]
+    assert "run.json is damaged" in runs[1].problem
+    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert list_runs(root / "nowhere") == []
