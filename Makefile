@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check format docs bench lock clean
 
 $(STAMP): requirements/dev.txt pyproject.toml
+	@echo "making the environment in $(VENV): some minutes once, torch is large"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,13 @@ def code(text: str) -> str:
 
 
 def page(*parts: str) -> str:
-    """Return a page of these paragraphs."""
-    return "\n\n".join(part for part in parts if part) + "\n"
+    """Return a page of these paragraphs, wrapped where they are neither heading, table nor note."""
+    return "\n\n".join(part if part[0] in "#|<" else wrap(part) for part in parts if part) + "\n"
+
+
+def wrap(text: str) -> str:
+    """Return a paragraph in lines that an editor shows; code is never broken."""
+    return textwrap.fill(text, width=118, break_long_words=False, break_on_hyphens=False)
 
 
 def metric_cells(metric: Metric) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_train.clock import NS_PER_S
 from otel_train.record.entries import LogEntry, SpanEntry
-from otel_train.record.names import normalise_split
+from otel_train.record.names import normalise_split, series_name
 from otel_train.runlog.reader import RunReader
 from otel_train.semconv import ANNOUNCES, AXIS, EPOCH, SPLIT, STEP
 
@@ -146,8 +146,9 @@ class Recorded:
         return [point for point in self.points if point.name == name and split in (None, point.split)]
 
     def of(self, key: str, split: str | None = None) -> list[Point]:
-        """Return the points of a user's key (`loss`), in the order of writing."""
-        return [point for point in self.named(f"train.{key.replace('/', '.')}", split)]
+        """Return the points of a user's key (`loss`, `val/loss`), of all splits by default, in the order of writing."""
+        named = series_name(key) if split is None and "/" in key else series_name(key, split or "")
+        return self.named(named.name, named.split or None)
 
     def values(self, key: str, split: str | None = None) -> list[float | int | None]:
         """Return the values of a user's key, in the order of writing."""

@@ -404,13 +404,15 @@ def test_show_tells_where_the_time_of_steps_went(root: Path, capsys: pytest.Capt
 
 
 def test_structured_and_binary_records_are_printed_as_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A mapping as JSON, an event with its name, a rank in the margin."""
+    """A mapping as JSON, an event with its name, a rank in the margin, the ranks merged by time."""
     builder = a_run(root)
     builder.record({"lr": 0.1}, event="run.config", at_s=2).record("from the other", at_s=3, rank=1)
+    builder.record("back again", at_s=4)
     assert main(["logs", "latest"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         '2026-01-31 12:00:02.000 INFO  run.config: {"lr": 0.1}',
         "2026-01-31 12:00:03.000 INFO  from the other  [rank 1]",
+        "2026-01-31 12:00:04.000 INFO  back again",
     ]
 
 

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
+from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from otel_train.cli.arguments import PARTLY_READ, UsageError, add_run, run_path, strict
@@ -26,7 +27,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "logs",
         help="print a run's log records",
-        description="Print the log records and events of a run, oldest first within each rank.",
+        description="Print the log records and events of a run, oldest first, those of all ranks together.",
         epilog="examples:\n  otel-train logs latest --level warning\n"
         "  otel-train logs latest --follow --grep 'loss|nan'",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -77,8 +78,22 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _present(reader: RunReader, arguments: argparse.Namespace) -> Iterator[tuple[LogEntry, int, int]]:
-    for entry, context in reader.logs(arguments.attempt, arguments.rank):
-        yield entry, context.attempt, context.rank
+    """Give the records of each attempt, those of its ranks merged by time; a rank's own stay in their order."""
+    folders = reader.folder.rank_folders(arguments.attempt, arguments.rank)
+    for attempt in sorted({number for number, _, _ in folders}):
+        ranks = [rank for number, rank, _ in folders if number == attempt]
+        for _, entry, rank in merge(
+            *(_of_rank(reader, attempt, rank) for rank in ranks), key=lambda record: (record[0], record[2])
+        ):
+            yield entry, attempt, rank
+
+
+def _of_rank(reader: RunReader, attempt: int, rank: int) -> Iterator[tuple[int, LogEntry, int]]:
+    newest_ns = 0
+    for entry, _ in reader.logs(attempt, rank):
+        # A record may be written a little after a later one; for the merge it stands where it was written.
+        newest_ns = max(newest_ns, entry.time_ns)
+        yield newest_ns, entry, rank
 
 
 def _followed(reader: RunReader, arguments: argparse.Namespace) -> Iterator[tuple[LogEntry, int, int]]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from otel_train.view.run_data import RunData
     from otel_train.view.summary import At
 
+# A file's name and the start of its checksum; the rest is in --json.
+MOST_CELL = 60
 CONFIG_ROWS = 60
 
 
@@ -184,8 +186,11 @@ def _part(out: list[str], paint: Paint, title: str) -> None:
 def _cell(cell: Any) -> str:
     if isinstance(cell, dict):
         cell = cell.get("mono") or cell.get("pill") or ""
+    text = ", ".join(str(cell).split("\n"))
+    if len(text) > MOST_CELL:
+        text = text[: MOST_CELL - 3] + "..."
     # The page's star is not in every console's character set.
-    return str(cell).replace("\u2605 ", "* ").replace("\u00b7", "-").replace("\u2026", "...")
+    return text.replace("\u2605 ", "* ").replace("\u00b7", "-").replace("\u2026", "...")
 
 
 def _metric_rows(run: RunData) -> list[list[str]]:

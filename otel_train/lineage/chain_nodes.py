@@ -79,6 +79,8 @@ def run_details(document: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> d
     for name in ("seed", "config"):
         if attempt.get(name) not in (None, {}):
             details[name] = attempt[name]
+    if isinstance(details.get("seed"), Mapping):
+        details["seed"] = details["seed"].get("seed")
     return {name: value for name, value in details.items() if value not in (None, {})}
 
 

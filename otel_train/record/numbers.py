@@ -117,6 +117,8 @@ def _freeze_other(value: Any, kind: type) -> Any:
     size = getattr(value, "size", None)
     if isinstance(size, int) and size != 1:
         return _several("an array", getattr(value, "shape", size))
+    if kind.__module__.startswith("numpy.ma") and value.mask:
+        return "a masked element has no value"
     try:
         return float(value)
     except Exception as fault:  # noqa: BLE001 - a foreign type may raise anything from its conversion

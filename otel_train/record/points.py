@@ -241,7 +241,7 @@ class PointLog:
         if one is not None and other is not None:
             return False
         given = one if other is None else other
-        return any(self.names.series(key, None).split == given for key in keys)
+        return any(self.names.series(key, None) == self.names.series(key, given) for key in keys)
 
     def _note(self, split: str | None, values: Mapping[str, Any]) -> None:
         if len(self.recent) >= MOST_RECENT:

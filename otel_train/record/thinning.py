@@ -1,4 +1,4 @@
-"""Keeps every N-th step, or one point an epoch, of the metrics that the user names; everything else is kept."""
+"""Keeps one step in every N, or one point an epoch, of the metrics that the user names; everything else is kept."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from otel_train.record.names import NameTable
 
+Place = tuple[str, str | None, str]
+
 
 class Thinner:
     """Decides by metric name and step, before any value is read from a device."""
@@ -15,8 +17,9 @@ class Thinner:
     def __init__(self, every: Mapping[str, int], names: NameTable) -> None:
         self._every = dict(every)
         self._names = names
-        self._intervals: dict[tuple[str, str | None, str], int | None] = {}
-        self._last_epoch: dict[tuple[str, str | None, str], int] = {}
+        self._intervals: dict[Place, int | None] = {}
+        # The epoch, or the step, of the last point that was kept.
+        self._last: dict[Place, int] = {}
 
     def keep(
         self, values: Mapping[str, Any], split: str | None, axis: str, step: int, epoch: int | None
@@ -24,7 +27,7 @@ class Thinner:
         """Return the values whose series has a point at this step."""
         return {key: value for key, value in values.items() if self._keeps((key, split, axis), step, epoch)}
 
-    def _keeps(self, place: tuple[str, str | None, str], step: int, epoch: int | None) -> bool:
+    def _keeps(self, place: Place, step: int, epoch: int | None) -> bool:
         if place not in self._intervals:
             name = self._names.series(*place).name
             matching = [steps for pattern, steps in self._every.items() if fnmatchcase(name, pattern)]
@@ -33,9 +36,14 @@ class Thinner:
         interval = self._intervals[place]
         if interval is None:
             return True
+        last = self._last.get(place)
         if interval:
-            return step % interval == 0
-        if epoch is None or self._last_epoch.get(place) == epoch:
+            # The first in each window of N steps: a metric of every 5th step from 1 on has no multiple of 10 at all.
+            if last is not None and last != step and last // interval == step // interval and step > last:
+                return False
+            self._last[place] = step
+            return True
+        if epoch is None or last == epoch:
             return epoch is None
-        self._last_epoch[place] = epoch
+        self._last[place] = epoch
         return True

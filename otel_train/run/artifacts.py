@@ -5,6 +5,7 @@ What describes them is imported where it is first used: many runs use little of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ from otel_train.record.entries import AttributeValue, Sample
 from otel_train.run.events import without_none
 from otel_train.run.spans import active
 from otel_train.run.stage import Stage
-from otel_train.semconv import STAGE
+from otel_train.semconv import EPOCH, STAGE, STEP
 
 if TYPE_CHECKING:
     from otel_train.run.run import Run
@@ -39,11 +40,8 @@ class Artifacts:
     def _place(self) -> dict[str, Any]:
         run = self._run
         place: dict[str, Any] = {"time": iso(wall_ns()), "attempt": run.attempt, "rank": run.rank}
-        if run.points.used:
-            place["step"] = run.points.at
-        if run.points.epoch is not None:
-            place["epoch"] = run.points.epoch
-        return place
+        position = run.position()
+        return place | {name: position[key] for name, key in (("step", STEP), ("epoch", EPOCH)) if key in position}
 
     # Data sets and stages ------------------------------------------------------------------------------------------
 
@@ -66,6 +64,7 @@ class Artifacts:
         def keep(whole: dict[str, Any]) -> None:
             self._datasets[place] = whole
             run.session.file.append("datasets", whole)
+            run.session.compare_dataset(run, whole)
             run.events.emit("dataset.described", _dataset_line(whole), _flat(whole), span=context)
 
         if record.get("pending"):
@@ -151,6 +150,8 @@ class Artifacts:
             if contexts:
                 self._write_beside(facts, contexts[0])
             record = {**facts, "role": "saved", **self._place(), "best": best}
+            if contexts and contexts[0]["metrics"]:
+                record["metrics"] = contexts[0]["metrics"]
             if iterations is not None:
                 record["iterations"] = iterations
             self._keep_model(record, span, "checkpoint.saved")
@@ -198,7 +199,7 @@ class Artifacts:
                     record["iterations"] = iterations
                 self._keep_model(record, span, "checkpoint.saved")
 
-        run.session.pool.submit(describe_checkpoint, path, then=keep)
+        run.session.pool.submit(describe_checkpoint, _lasting(path), then=keep)
 
     def base_model(self, path_or_name: str | PathLike[str]) -> None:
         """Record what the run starts from."""
@@ -219,7 +220,8 @@ class Artifacts:
                 self._parents.append(parent)
                 self._keep_model({**parent, "role": "loaded", **place}, span, "checkpoint.loaded")
 
-        run.session.pool.submit(lambda: parent_of(path_or_name, roots=roots), then=keep)
+        lasting = _lasting(path_or_name)
+        run.session.pool.submit(lambda: parent_of(lasting, roots=roots), then=keep)
 
     def _keep_model(self, record: dict[str, Any], span: Any, event: str) -> None:
         run = self._run
@@ -237,6 +239,7 @@ class Artifacts:
 
         run = self._run
         session = run.session
+        step: Any = run.position().get(STEP)
         environment = session.environment(ENVIRONMENT_WAIT_S)
         code = environment.get("code") or {}
         kept = ("commit", "branch", "dirty", "remote", "patch_sha256")
@@ -250,10 +253,10 @@ class Artifacts:
             project=run.project,
             attempt=run.attempt,
             rank=run.rank,
-            step=run.points.at if run.points.used else None,
+            step=step,
             epoch=run.points.epoch,
             # Steps are counted from 0: after step 9 there were ten.
-            iterations=iterations if iterations is not None else (run.points.at + 1 if run.points.used else None),
+            iterations=iterations if iterations is not None or step is None else step + 1,
             metrics=metrics if metrics is not None else session.last_values(),
             best=best,
             parents=self._parents,
@@ -263,10 +266,16 @@ class Artifacts:
             dependencies=environment.get("packages"),
             image=(environment.get("container") or {}).get("image"),
             config=run.config.plain(),
-            seed=session.seed,
+            seed=(session.seed or {}).get("seed"),
             command=command.get("argv"),
             python=python.get("version"),
         )
+
+
+def _lasting(path: str | PathLike[str]) -> str:
+    """Return a path that still holds when the script has changed its folder; a name or URL as it is."""
+    text = os.fspath(path)
+    return os.path.abspath(text) if os.path.lexists(text) else text
 
 
 def _dataset_line(record: Mapping[str, Any]) -> str:

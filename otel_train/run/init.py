@@ -47,12 +47,14 @@ def start(
         return DisabledRun(checked, run_config)
     former = current.made_here()
     if former is not None:
-        _log.warning("init() ends run %s, which was open in this thread", former)
+        _log.warning("init() ends run %s, which was open in this thread", former.session.label)
+        with former.guard("init"):
+            former.events.notice("another init() in the same thread ends this run")
         former.finish()
     ranks = detect_ranks(environ, loaded_distributed())
     project_text = project_name(checked["project"], environ, script_path(), os.getcwd())
     opening = Opening(
-        Path(checked["dir"]),
+        Path(checked["dir"]).absolute(),
         ranks,
         run_id=run_id,
         resume=resume,

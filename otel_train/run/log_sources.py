@@ -6,7 +6,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_train.run.current import current_run, open_runs
-from otel_train.semconv import EPOCH, STEP
 from otel_train.sources.flood import FloodGate
 from otel_train.sources.log_context import LogContext
 from otel_train.sources.logging_source import LoggingSource
@@ -16,7 +15,6 @@ from otel_train.sources.structlog_source import StructlogSource
 
 if TYPE_CHECKING:
     from otel_train.lineage.redact import Redactor
-    from otel_train.record.entries import AttributeValue
     from otel_train.run.run import Run
 
 _lock = threading.Lock()
@@ -33,12 +31,7 @@ def context() -> LogContext | None:
 def run_context(run: Run) -> LogContext:
     """Return the place of a record of this run: its step, epoch, and innermost open span, else the run's."""
     sink = run.log_sink
-    points = run.points
-    attributes: dict[str, AttributeValue] = {}
-    if points.used:
-        attributes[STEP] = points.at
-    if points.epoch is not None:
-        attributes[EPOCH] = points.epoch
+    attributes = run.position()
     span = run.spans.innermost()
     return LogContext(sink, attributes) if span is None else LogContext(sink, attributes, span.trace_id, span.span_id)
 

@@ -116,8 +116,7 @@ class Run:
         return self.points.epoch
 
     def __repr__(self) -> str:
-        opened = self.session.opened_now
-        return f"<Run {opened.run_id if opened else '(waiting for rank 0)'}{' (ended)' if self.finished else ''}>"
+        return f"<Run {self.session.label}{' (ended)' if self.finished else ''}>"
 
     # Points ----------------------------------------------------------------------------------------------------------
 
@@ -294,9 +293,11 @@ class Run:
 
     def position(self) -> dict[str, AttributeValue]:
         """Return step and epoch as far as they are known."""
-        position: dict[str, AttributeValue] = {STEP: self.points.at} if self.points.used else {}
-        if self.points.epoch is not None:
-            position[EPOCH] = self.points.epoch
+        points = self.points
+        # An explicit step does not move the present one, nor mark it as used, unless it is the same.
+        position: dict[str, AttributeValue] = {STEP: points.at} if points.used or points.at != points.step else {}
+        if points.epoch is not None:
+            position[EPOCH] = points.epoch
         return position
 
     def take_log(self, entry: LogEntry) -> None:
@@ -338,7 +339,7 @@ class Run:
     @property
     def place(self) -> object:
         """Where training is: it differs once training has gone on."""
-        return self.points.at, self.points.step, self.points.used
+        return self.points.at, self.points.step
 
     def __enter__(self) -> Run:
         return self

@@ -66,7 +66,7 @@ class Session:
         self.redactor = redactor
         self.environ = dict(environ)
         self.seed = seed
-        self.root = Path(settings["dir"])
+        self.root = Path(settings["dir"]).absolute()
         self.name = settings["name"] or ""
         console = Console(settings["console"], level=settings["console_level"]) if settings["console"] else None
         self.sink = RunSink(level=settings["log_level"], console=console, redactor=redactor)
@@ -187,15 +187,30 @@ class Session:
         opened = self.opened_now
         if opened is None or opened.former is None:
             return
-        from otel_train.lineage.changes import changes, summary
+        from otel_train.lineage.changes import changes
 
         attempts = [entry for entry in opened.former.get("attempts", []) if entry.get("attempt") == opened.resumed_from]
         if not attempts:
             return
         new = {"config": run.config.plain(), "environment": environment, "seed": self.seed}
         old = {key: attempts[0].get(key) for key in ("config", "environment", "seed")}
-        found = changes(old, new)
-        self.file.set_attempt(changes=found)
+        self._say_changes(run, opened, changes(old, new))
+
+    def compare_dataset(self, run: Run, record: Mapping[str, Any]) -> None:
+        """Say what differs in a data set that an earlier attempt recorded by the same name."""
+        opened = self.opened_now
+        if opened is None or opened.former is None:
+            return
+        from otel_train.lineage.changes import dataset_changes
+
+        found = dataset_changes(opened.former.get("datasets") or (), [record])
+        if found:
+            self._say_changes(run, opened, found)
+
+    def _say_changes(self, run: Run, opened: Opened, found: list[Any]) -> None:
+        from otel_train.lineage.changes import summary
+
+        self.file.change(lambda document: self.file.entry(document).setdefault("changes", []).extend(found))
         body = summary(found)
         attributes: dict[str, AttributeValue] = {
             "resumed_from": opened.resumed_from or 0,
@@ -241,6 +256,11 @@ class Session:
         if self.opened_now is None:
             raise RunFolderError("the run could not be opened; see the log")
         return self.opened_now
+
+    @property
+    def label(self) -> str:
+        """The run's id; what to say of it before there is one."""
+        return "(waiting for rank 0)" if self.opened_now is None else self.opened_now.run_id
 
     def give_up(self) -> None:
         """Let those go on who wait for a run that cannot be opened."""

@@ -69,7 +69,7 @@ class RunSink:
         self._redact(entry)
         if self._console is not None:
             # A person reads the sentence; what belongs to it is in the run log.
-            body = entry.body if isinstance(entry.body, str) else entry.event_name
+            body = entry.body if isinstance(entry.body, str) else "recorded"
             self._console.emit_log(replace(entry, body=body, attributes={}))
         self._give(lambda recorder: recorder.emit_log(entry))
 

@@ -221,7 +221,12 @@ def _role(series: Series, number: int) -> str:
 
 
 def time_shares(all_series: Sequence[Series]) -> dict[str, object]:
-    """Return how the host's time of all steps divides, in seconds, on rank 0: total, wait for data, each phase."""
+    """Return how the host's time of training's steps divides, in seconds, on rank 0: total, wait for data, phases.
+
+    Where no loop trains, those of any other loop.
+    """
+    if any(series.name == "dl.step.time" and series.attribute(SPLIT) == "train" for series in all_series):
+        all_series = [series for series in all_series if series.attribute(SPLIT) in ("train", None, "")]
     total = _seconds(series for series in all_series if series.name == "dl.step.time" and series.rank == 0)
     wait = _seconds(series for series in all_series if series.name == "dl.data.wait.time" and series.rank == 0)
     phases: dict[str, float] = defaultdict(float)

@@ -1,0 +1,273 @@
+"""The documentation is true: links lead somewhere, names exist, code runs, and generated pages are up to date."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import otel_train
+from otel_train import semconv
+from otel_train.cli.main import COMMANDS, build_parser
+from otel_train.config import BY_NAME, SETTINGS
+from otel_train.run.run import Run
+from otel_train.run.stage import Stage
+from otel_train.runlog.catalogue import list_runs
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "otel_train").rglob("*.py")))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+# Names that begin as ours do and are those of others, or of something else.
+OF_OTHERS = {"system.", "process.", "hw.", "otel_train."}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(TEXTS[page]) if found == language]
+
+
+def inline_code(page: str) -> list[str]:
+    return INLINE.findall(BLOCK.sub("", TEXTS[page]))
+
+
+def load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_pages_are_those_of_the_tables() -> None:
+    """Whoever changes a table runs `make docs`."""
+    for name, text in load_generator().pages().items():
+        assert (DOCS / name).read_text(encoding="utf-8") == text, f"run `make docs`: docs/{name} is not up to date"
+
+
+def test_each_name_of_the_tables_is_on_its_page_once() -> None:
+    """No group of the metrics' page leaves one out, or has one twice."""
+    for page, names in (
+        ("docs/metrics.md", semconv.METRICS),
+        ("docs/events.md", semconv.EVENTS),
+        ("docs/settings.md", BY_NAME),
+    ):
+        first_cells = re.findall(r"^\| `([^`]+)` \|", TEXTS[page], re.MULTILINE)
+        assert {name: first_cells.count(name) for name in names} == dict.fromkeys(names, 1)
+
+
+def test_each_argument_of_init_is_on_the_page_of_settings() -> None:
+    """Those that are settings come from their table, the others from the page's own."""
+    arguments = [name for name in inspect.signature(otel_train.init).parameters if name != "settings"]
+    assert [name for name in arguments if f"| `{name}` |" not in TEXTS["docs/settings.md"]] == []
+
+
+def test_links_and_pictures_lead_somewhere() -> None:
+    """Each relative target exists."""
+    missing = {}
+    for page, text in TEXTS.items():
+        targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", BLOCK.sub("", text))
+        relative = [target for target in targets if not target.startswith(("http://", "https://"))]
+        missing[page] = [target for target in relative if not ((ROOT / page).parent / target).exists()]
+    assert {page: targets for page, targets in missing.items() if targets} == {}
+
+
+def test_each_page_is_linked_from_the_readme() -> None:
+    """Nothing is documented where nobody finds it."""
+    pages = [page for page in TEXTS if page.startswith("docs/") or page in ("CHANGELOG.md", "CONTRIBUTING.md")]
+    assert [page for page in pages if f"({page})" not in TEXTS["README.md"]] == []
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    """They are the whole set-up, and targets of the Makefile."""
+    commands = [line.split("#")[0].strip() for line in blocks("README.md", "sh")[0].splitlines()]
+    assert commands == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    code = [text for page in TEXTS for text in [*inline_code(page), *blocks(page, "sh")]]
+    targets = re.findall(r"^make (\w+)", "\n".join(code), re.MULTILINE)
+    assert set(targets) >= {"demo", "test", "check", "docs"}
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+def test_the_picture_is_small_enough_to_load() -> None:
+    """It is a PNG of less than 400 KB."""
+    picture = (DOCS / "images" / "report.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(picture) < 400_000
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_variables_that_are_named_exist(page: str) -> None:
+    """Each variable of ours is in the table of settings, or read somewhere in the program."""
+    named = set(re.findall(r"OTEL_TRAIN_[A-Z_]*[A-Z]", TEXTS[page]))
+    known = {setting.variable for setting in SETTINGS}
+    assert {name for name in named - known if f'"{name}"' not in SOURCE} == set()
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_names_that_are_named_exist(page: str) -> None:
+    """Each metric, attribute and event is in a table of names, or written by the program under this name."""
+    missing = []
+    for text in inline_code(page):
+        if text in OF_OTHERS or not re.fullmatch(r"(dl|system|process|hw|container|otel_train)\.[a-z_.]+", text):
+            continue
+        public = text.startswith("otel_train.") and hasattr(otel_train, text.removeprefix("otel_train."))
+        file = text == "otel_train.toml"
+        if not (public or file or text in semconv.METRICS or text in semconv.EVENTS or f'"{text}"' in SOURCE):
+            missing.append(text)
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_methods_and_arguments_that_are_named_exist(page: str) -> None:
+    """`run.x`, `stage.x` and `name=` within code are of the public interface."""
+    parameters = set(inspect.signature(otel_train.init).parameters) | set(BY_NAME)
+    for owner in (Run, Stage):
+        for method in (value for name, value in vars(owner).items() if callable(value) and not name.startswith("_")):
+            parameters |= set(inspect.signature(method).parameters)
+    missing = []
+    for text in inline_code(page):
+        for name in re.findall(r"^run\.([a-z_]+)", text):
+            if not (hasattr(Run, name) or name == "config" or f"run.{name}" in semconv.EVENTS or name == "json"):
+                missing.append(text)
+        for name in re.findall(r"^stage\.([a-z_]+)", text):
+            if not (hasattr(Stage, name) or f"stage.{name}" in semconv.EVENTS):
+                missing.append(text)
+        if re.match(r"((init|run\.\w+|log)\(|[a-z_]+=)", text) and not text.startswith("run.config"):
+            missing += [
+                f"{name}= in {text}" for name in re.findall(r"\b([a-z_]+)=(?!=)", text) if name not in parameters
+            ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_commands_that_are_named_exist(page: str) -> None:
+    """Each `otel-train x` is a command, and each of its options is one that it takes."""
+    parser = build_parser()
+    (commands,) = (action for action in parser._actions if action.dest == "command")
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    for text in [*inline_code(page), *lines]:
+        words = re.split(r"\s+#|[;|]", text)[0].removeprefix("$ ").split()
+        if len(words) < 2 or words[0] != "otel-train" or words[1].startswith(("-", "COMMAND")):
+            continue
+        assert words[1] in COMMANDS, text
+        options = commands.choices[words[1]]._option_string_actions
+        unknown = [word for word in words[2:] if word.startswith("-") and word not in options]
+        assert unknown == [], text
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_code_is_python(page: str) -> None:
+    """Each block that says it is Python can be parsed."""
+    for block in blocks(page, "python"):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_no_page_speaks_of_one_machine(page: str) -> None:
+    """Paths of a machine that a page was written on help nobody."""
+    assert re.findall(r"/(?:home|root|work|tmp|Users)/\w*", TEXTS[page]) == []
+
+
+def run_blocks(page: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a page's Python, one block after the other, as a script in a folder of its own."""
+    script = folder / "page.py"
+    script.write_text("\n\n".join(blocks(page, "python")), encoding="utf-8")
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "PYTEST_"))}
+    return subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", str(script)],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_readme_runs(tmp_path: Path) -> None:
+    """It makes one run, with a point for each step of each epoch, and the model that it promises."""
+    done = run_blocks("README.md", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = list_runs(tmp_path / "runs")
+    assert (run.project, run.status.state) == ("line", "finished")
+    assert run.info["summary"]["train/loss"]["count"] == 15
+    assert run.info["summary"]["val/loss"]["count"] == 5
+    assert run.info["summary"]["val/loss"]["last"] < 0.1
+    assert (tmp_path / "model.pkl.context.json").is_file()
+
+
+@pytest.mark.slow
+def test_getting_started_runs(tmp_path: Path) -> None:
+    """Each of its runs ends finished, with the numbers that the page logs."""
+    done = run_blocks("docs/getting-started.md", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "in both" in done.stderr
+    assert "which begins at INFO" not in done.stderr
+    runs = list_runs(tmp_path / "runs")[::-1]
+    # One for each `init` of the page, the last of which goes on with the one before it.
+    inits = "\n".join(blocks("docs/getting-started.md", "python")).count("otel_train.init(")
+    assert len(runs) == inits - 1
+    assert {run.status.state for run in runs} == {"finished"}
+    summaries = [run.info["summary"] for run in runs]
+    assert summaries[0]["train/loss"]["count"] == 100
+    assert summaries[2]["train/loss"]["count"] == 8
+    assert summaries[2]["val/f1"]["last"] == 0.9
+    assert summaries[3]["train/loss"]["last_step"] == 990
+    assert summaries[4]["val/accuracy"]["max"] == 0.9
+    resumed = runs[-1]
+    assert [attempt["attempt"] for attempt in resumed.info["attempts"]] == [1, 2]
+    assert [change["key"] for change in resumed.info["attempts"][1]["changes"]] == ["lr"]
+    assert done.stdout.splitlines() == ["2"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("jq") is None or shutil.which("zcat") is None, reason="jq or zcat is not on the PATH")
+def test_the_commands_that_read_a_run_by_hand_give_its_values(tmp_path: Path) -> None:
+    """Each command of the page on the run log works, on a run whose values are known."""
+    script = """
+import otel_train
+with otel_train.init("by hand", name="known") as run:
+    for epoch in run.epochs(2):
+        for batch in run.steps([1.0, 0.5]):
+            run.log({"loss": batch})
+        run.log({"loss": 0.25 / (1 + epoch)}, split="val")
+    run.early_stop("enough")
+"""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "PYTEST_"))}
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environ, check=True, capture_output=True, timeout=60
+    )
+    (run,) = list_runs(tmp_path / "runs")
+    commands = [block for block in blocks("docs/run-log-format.md", "sh") if not block.startswith("cd ")]
+    printed = []
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=run.path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    losses, names, best, epochs, stop = printed
+    assert losses == "1\t0.25\n3\t0.125\n"
+    assert {"train.loss", "dl.step", "dl.step.time"} <= set(names.split())
+    assert best == "new best val loss 0.125 at step 3\n"
+    assert len(epochs.split()) == 2
+    assert stop == '{"reason":"enough","dl.step":3}\n'
