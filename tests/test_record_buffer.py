@@ -85,7 +85,7 @@ def test_a_killed_buffer_takes_nothing_even_by_a_method_that_was_bound_before() 
 
 @pytest.mark.parametrize("value", [0.5, 3, True, np.float32(0.5), np.int64(3)])
 def test_values_that_wait_are_not_walked_by_the_garbage_collector(value: float) -> None:
-    """The dict of an entry, whatever kind of number it holds, is not tracked: a long buffer costs collections nothing."""
+    """The dict of an entry, whatever numbers it holds, is not tracked: a long buffer costs collections nothing."""
     run = Recording()
     run.log.log({"a": np.float32(1)})  # from here on NumPy's scalars are known
     run.log.log({"a": np.int64(1)})

@@ -318,7 +318,7 @@ def test_a_cuda_device_is_read_by_events(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_timer_measures_between_two_events_that_have_passed() -> None:
-    """12.5 ms as seconds; None while an event has not passed, where a mark is missing, and while a graph is captured."""
+    """12.5 ms as seconds; None while an event has not passed, where a mark is missing, while a graph is captured."""
     cuda = FakeCuda()
     timer = CudaTimer(cuda)
     earlier, later = timer.mark(), timer.mark()
@@ -341,3 +341,27 @@ def test_there_is_a_timer_only_where_cuda_is_in_use_already(monkeypatch: pytest.
     assert cuda_timer() is None
     monkeypatch.delitem(sys.modules, "torch")
     assert cuda_timer() is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_values_of_a_real_device_are_recorded_without_any_synchronisation() -> None:
+    """200 losses behind large products, under torch's alarm for synchronising calls: all come, in order and right."""
+    run = Recording()
+    weight = torch.randn(2048, 2048, device="cuda")
+    expected = []
+    run.log.log({"loss": torch.zeros((), device="cuda"), "count": torch.tensor(1, device="cuda")})  # allocates once
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(1, 200):
+            loss = (weight @ weight).mul(0).sum() + step / 8
+            run.log.log({"loss": loss, "count": torch.full((), step, device="cuda")})
+            loss.fill_(-1.0)  # as the next step may overwrite it
+            expected.append((step, step / 8))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    found = run.stored()
+    assert found[("train.loss", TRAIN)][1:] == expected
+    assert found[("train.count", ())] == [(step, max(step, 1)) for step in range(200)]

@@ -169,7 +169,7 @@ def test_steps_fill_lines_too() -> None:
 
 
 def test_a_series_that_is_logged_with_changing_neighbours_keeps_its_order() -> None:
-    """a alone, a with b, a alone, also as float32: its points stand in one column in the order of the calls."""
+    """Key a alone, a with b, a alone, also as float32: its points stand in one column in the order of the calls."""
     run = Recording()
     run.log.log({"a": 1.0})
     run.log.log({"a": 2.0, "b": 20.0})
@@ -250,7 +250,7 @@ def test_points_in_counts_what_nobody_will_digest() -> None:
     assert points_in(run.buffer.drain()) == 6
 
 
-# Whatever is logged comes back -----------------------------------------------------------------------------------------
+# Whatever is logged comes back --------------------------------------------------------------------------------------
 
 KEYS = ["loss", "acc", "lr", "val/loss", "train_loss", "train.loss", "a/b", "a_b", "layer.0.grad", "é", "x y"]
 numbers = st.one_of(
@@ -315,11 +315,18 @@ def wire(blocks: Sequence[list[Column]]) -> list[Column]:
 def same(logged: Any, read: Any) -> bool:
     """Tell whether a number came back: bit by bit, 16 and 32-bit floats as 32-bit ones."""
     if isinstance(logged, np.float32 | np.float16):
-        return bool(np.float32(logged).tobytes() == np.float32(read).tobytes() or (np.isnan(logged) and math.isnan(read)))
+        return bool(
+            np.float32(logged).tobytes() == np.float32(read).tobytes() or (np.isnan(logged) and math.isnan(read))
+        )
     if isinstance(logged, float):
-        return math.isnan(read) if math.isnan(logged) else (logged, math.copysign(1, logged)) == (
-            read,
-            math.copysign(1, read),
+        return (
+            math.isnan(read)
+            if math.isnan(logged)
+            else (logged, math.copysign(1, logged))
+            == (
+                read,
+                math.copysign(1, read),
+            )
         )
     return int(logged) == read and type(read) is int
 

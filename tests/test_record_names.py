@@ -93,7 +93,7 @@ def test_spellings_that_differ_only_by_what_a_store_rewrites_are_told_apart() ->
 
 
 def test_the_same_key_with_its_split_said_in_another_way_is_one_series() -> None:
-    """loss without a split and with train, and with val and valid, are two series without any warning."""
+    """Without a split and with train, and with val and valid, loss is two series without any warning."""
     run = Recording()
     run.log.log({"loss": 1.0})
     run.log.log({"loss": 2.0}, split="train")

@@ -181,7 +181,7 @@ def test_sums_of_narrow_numbers_do_not_overflow_into_warnings() -> None:
 
 
 def test_32_bit_floats_are_marked_so_that_they_are_written_short() -> None:
-    """Columns of NumPy's float32 and of float32 tensors are marked as a whole, one mixed with doubles value by value."""
+    """Columns of NumPy's float32 and of such tensors are marked as a whole, one mixed with doubles value by value."""
     run = Recording()
     run.log.log({"a": np.float32(0.1)})
     run.log.log({"b": torch.tensor(0.1)})
@@ -202,7 +202,7 @@ def test_numbers_of_one_column_may_change_their_kind() -> None:
 
 
 def test_a_tensor_is_dead_after_the_call_and_its_graph_with_it() -> None:
-    """1,000 losses with a graph to an input of a million numbers: each is gone at once though nothing is written yet."""
+    """1,000 losses with a graph to a large input: each is gone at once, though nothing is written yet."""
     run = Recording()
     weight = torch.ones(1000, requires_grad=True)
     alive = 0
@@ -217,7 +217,7 @@ def test_a_tensor_is_dead_after_the_call_and_its_graph_with_it() -> None:
     assert alive == 0
     assert {type(value) for _, values in run.raw for value in values.values()} == {float}
     assert not any(isinstance(entry, torch.Tensor) for entry in gc.get_referents(run.buffer.entries))
-    assert [row for row in run.stored()[("train.loss", TRAIN)]] == [(step, 1000.0) for step in range(1000)]
+    assert run.stored()[("train.loss", TRAIN)] == [(step, 1000.0) for step in range(1000)]
 
 
 def test_a_refused_tensor_is_not_kept_either() -> None:
@@ -271,3 +271,20 @@ def test_numpy_scalars_take_the_quick_way_from_their_second_call_on() -> None:
     recorded(np.longdouble(1))
     assert np.float32 in numbers.SAFE
     assert np.longdouble not in numbers.SAFE
+
+
+def test_arrays_of_other_libraries_are_read_by_their_own_conversion() -> None:
+    """One element counts as its number, several are refused with their shape: neither JAX nor CuPy need be known."""
+
+    class Foreign:
+        def __init__(self, *values: float) -> None:
+            self.values = values
+            self.size = len(values)
+            self.shape = (len(values),)
+
+        def __float__(self) -> float:
+            return self.values[0]
+
+    frozen, refused = freeze_all({"one": Foreign(0.5), "two": Foreign(0.5, 1.5)})
+    assert frozen == {"one": 0.5}
+    assert refused == {"two": "an array of shape (2,) is not one number; log its mean, or each element by its own key"}

@@ -89,7 +89,7 @@ def test_the_present_step_moves_only_when_a_key_with_its_split_is_there_already(
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_split_that_a_key_has_by_itself_meets_the_same_split_as_argument(slow: bool) -> None:
-    """loss is training's: log(loss) then log(loss, split="train") are two steps, in either order and on either way."""
+    """As loss is training's, log(loss) and log(loss, split="train") are two steps, in either order and either way."""
     value: Any = np.array(1.0) if slow else 1.0
     run = Recording()
     run.log.log({"loss": value})

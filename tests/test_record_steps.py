@@ -79,7 +79,7 @@ def test_points_of_a_loop_go_to_its_step_and_afterwards_to_its_last() -> None:
 
 
 def test_after_a_loop_a_key_that_stands_at_its_last_step_begins_the_next() -> None:
-    """loss at step 2 in the loop, then at 3 without it; the next loop begins with 4."""
+    """The last step of the loop is 2, the point behind it goes to 3; the next loop begins with 4."""
     run = Recording()
     for _ in loop(run, range(3)):
         run.log.log({"loss": 1.0})
@@ -118,11 +118,15 @@ def test_a_loop_left_by_break_or_exception_ends_its_last_step(monkeypatch: pytes
         clock.now_ms += 5
         if batch == 1:
             break
-    with pytest.raises(ZeroDivisionError):
+
+    def fail_at_the_second() -> None:
         for batch in loop(run, clock.loader(5, 10)):
             clock.now_ms += 7
             if batch == 1:
-                _ = 1 / 0
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_second()
     assert run.log.loops == {}
     assert run.log.looping == {}
     for _ in loop(run, clock.loader(1, 10)):
@@ -153,9 +157,13 @@ def test_a_loaders_exception_passes_through_unchanged_and_is_told_once() -> None
 def test_an_exception_of_the_loops_body_is_not_told_as_the_loaders() -> None:
     """What the body raises does not pass through the loader."""
     run = Recording()
-    with pytest.raises(KeyError):
+
+    def fail() -> None:
         for _ in loop(run, range(3), on_loader_fault=pytest.fail):
             raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert run.log.loops == {}
 
 
@@ -176,10 +184,8 @@ def test_faults_of_telemetry_do_not_come_out_of_the_loop() -> None:
     batches: list[int] = []
     for options in ({"timer": broken}, {"timer": Timer}, {"owns_step": False, "split": "val", "on_begin": broken}):
         with pytest.raises(OSError, match="disk gone"):
-            for batch in loop(run, loader(), on_loader_fault=broken, **options):
-                batches.append(batch)
-    for batch in loop(run, [2], owns_step=False, split="val", on_begin=lambda: broken):
-        batches.append(batch)
+            batches.extend(loop(run, loader(), on_loader_fault=broken, **options))
+    batches.extend(loop(run, [2], owns_step=False, split="val", on_begin=lambda: broken))
     assert batches == [1, 1, 1, 2]
 
 
@@ -276,7 +282,7 @@ def test_a_first_batch_taken_and_let_go_is_one_step() -> None:
 
 
 def test_an_iterator_that_is_held_does_not_disturb_the_next_loop() -> None:
-    """The held one keeps step 0; the loop after it has steps 1 and 2 and its points, and its late end breaks nothing."""
+    """The held one has step 0; the loop after it has steps 1 and 2 and its points; the late end breaks nothing."""
     run = Recording()
     held = iter(loop(run, range(5)))
     assert next(held) == 0

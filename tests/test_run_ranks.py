@@ -129,7 +129,7 @@ def test_a_local_rank_alone_is_no_global_rank(scripts: Scripts) -> None:
 def test_the_launchers_restart_is_the_next_attempt(scripts: Scripts) -> None:
     """The workers that torchrun starts anew go on with the same run, each in its own folder."""
     text = TRAIN.replace("run.finish()", "os._exit(1) if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else None")
-    text = text.replace("print(", "run.flush()\nprint(").replace("run.rank)\nos", "run.rank, flush=True)\nos")
+    text = text.replace("run.rank)\nos", "run.rank, flush=True)\nrun.flush()\nos")
 
     def workers(restart: int) -> list[Script]:
         return launch(

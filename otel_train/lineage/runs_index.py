@@ -189,7 +189,9 @@ def _producers(run_id: str, document: Mapping[str, Any]) -> Iterator[Producer]:
     for position, stage in enumerate(listed(document, "stages")):
         time = str(stage.get("ended") or stage.get("started") or "")
         for entry in listed(stage, "outputs"):
-            yield Producer(run_id, "stage", position, time, entry_path(entry), entry_sha(entry), entry_whole(entry))
+            # Within the stage a file is used as soon as it is written, before the stage has ended.
+            made = min(time, str(entry.get("modified") or time))
+            yield Producer(run_id, "stage", position, made, entry_path(entry), entry_sha(entry), entry_whole(entry))
     for position, entry in enumerate(listed(document, "checkpoints")):
         if entry.get("role", "saved") != "loaded":
             time = str(entry.get("time") or "")

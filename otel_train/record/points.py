@@ -65,7 +65,10 @@ class PointLog:
         self._warned: set[str] = set()
         self._thinner = thinner
         self._device = device
-        self._groups: dict[Any, PointGroup] = {None: PointGroup(None, "", False)}
+        # By split as it is given, the aliases too: the hot path's single look-up. And those of other axes.
+        self._groups: dict[str | None, PointGroup] = {None: PointGroup(None, "", False)}
+        self._narrow_groups: dict[str | None, PointGroup] = {None: PointGroup(None, "", True)}
+        self._axis_groups: dict[tuple[str | None, str, bool], PointGroup] = {}
 
     def log(
         self,
@@ -86,13 +89,18 @@ class PointLog:
             and axis is None
             and (step is None or type(step) is int)
             and self._thinner is None
-            and SAFE.issuperset(map(type, values.values()))
             and "step" not in values
             and "epoch" not in values
-            and (group := self._groups.get(split)) is not None
         ):
-            # A dict of numbers is not tracked by the garbage collector; a copy, since the caller may change his.
-            kept = dict(values)
+            kept: dict[str, Any] | None
+            if SAFE.issuperset(map(type, values.values())):
+                # A dict of numbers is not tracked by the garbage collector; a copy, since the caller may change his.
+                kept, group = dict(values), self._groups.get(split)
+            else:
+                kept, group = freeze_tensors(values), self._narrow_groups.get(split)
+            if kept is None or group is None:
+                self._log_slowly(now_ns, values, step, split, epoch, axis)
+                return
             if self.loops:
                 present = self.step if len(self.loops) == 1 else self._present_step()
                 if step is None or step == present:
@@ -129,10 +137,10 @@ class PointLog:
         epoch = self.epoch if epoch is None else epoch
         axis = "" if axis in (None, DEFAULT_AXIS) else str(axis)
         split = None if split is None else normalise_split(str(split))
-        narrow = False
+        narrow = on_device = False
         if self._thinner is None:
             # First, since a refused value does not count as a point at its step.
-            values, narrow = self._frozen(values)
+            values, narrow, on_device = self._frozen(values)
             if not values:
                 return
         place = self._place(step, axis, split, values)
@@ -140,13 +148,15 @@ class PointLog:
             kept = self._thinner.keep(values, split, axis, place, epoch)
             if len(kept) < len(values):
                 self.buffer.drop("thinned by every=", len(values) - len(kept))
-            values, narrow = self._frozen(kept)
+            values, narrow, on_device = self._frozen(kept)
             if not values:
                 return
-        numbers, deferred = self._deferred(values)
-        if not numbers and deferred is None:
-            return
-        self.buffer.extend((self._group(split, axis, narrow), now_ns, place, epoch, numbers, deferred))
+        deferred: DeferredValues | None = None
+        if on_device:
+            values, deferred = self._deferred(values)
+            if not values and deferred is None:
+                return
+        self.buffer.extend((self._group(split, axis, narrow), now_ns, place, epoch, values, deferred))
 
     def _place(self, step: int | None, axis: str, split: str | None, values: Mapping[str, Any]) -> int:
         """Return the step of a call's points, and note that they stand there."""
@@ -170,17 +180,17 @@ class PointLog:
         self.at = place
         return place
 
-    def _frozen(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """Return numbers and device tensors, and whether all are 32-bit floats; say what is refused."""
+    def _frozen(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool, bool]:
+        """Return numbers and device tensors, whether all are 32-bit floats, and whether there are tensors left."""
         if SAFE.issuperset(map(type, values.values())):
-            return dict(values), False
+            return dict(values), False, False
         narrow = freeze_tensors(values)
         if narrow is not None:
-            return narrow, True
+            return narrow, True, False
         numbers, refused = freeze_all(values)
         for key, reason in refused.items():
             self._refuse(key, reason, "refused")
-        return numbers, False
+        return numbers, False, not SAFE.issuperset(map(type, numbers.values()))
 
     def _refuse(self, key: str, reason: str, cause: str) -> None:
         self.buffer.drop(cause, 1)
@@ -198,19 +208,16 @@ class PointLog:
             self._note(split, values)
 
     def _group(self, split: str | None, axis: str, narrow: bool) -> PointGroup:
-        # The plain ones are found by their split alone: that is the hot path's single look-up.
-        key = (split, axis, narrow) if axis or narrow else split
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = PointGroup(split, axis, narrow)
-            if key == split and split is not None:
-                self._groups.update((alias, group) for alias, known in SPLIT_ALIASES.items() if known == split)
-        return group
+        if axis:
+            return self._axis_groups.setdefault((split, axis, narrow), PointGroup(split, axis, narrow))
+        groups = self._narrow_groups if narrow else self._groups
+        if split not in groups:
+            group = groups[split] = PointGroup(split, axis, narrow)
+            groups.update((alias, group) for alias, known in SPLIT_ALIASES.items() if known == split)
+        return groups[split]
 
     def _deferred(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], DeferredValues | None]:
         on_device = {key: value for key, value in values.items() if is_device_tensor(value)}
-        if not on_device:
-            return values, None
         if self._device is None:
             self._device = DeviceReader()
         deferred, refused = self._device.read_later(on_device)

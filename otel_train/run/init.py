@@ -51,7 +51,7 @@ def start(
         with former.guard("init"):
             former.events.notice("another init() in the same thread ends this run")
         former.finish()
-    ranks = detect_ranks(environ, loaded_distributed())
+    ranks = detect_ranks(environ, loaded_distributed(), read_identity())
     project_text = project_name(checked["project"], environ, script_path(), os.getcwd())
     opening = Opening(
         Path(checked["dir"]).absolute(),
@@ -106,7 +106,7 @@ def _open(settings: Settings, session: Session, config: RunConfig, opening: Open
 
         def wait() -> None:
             try:
-                session.open(run, opening.wait(), opening)
+                session.open(run, opening.wait(session.document), opening)
             except Exception:  # noqa: BLE001 - on this thread nobody could catch it; training goes on unrecorded
                 _log.exception("rank %d is not recorded: the run could not be opened", session.ranks.rank)
                 session.give_up()
@@ -132,7 +132,7 @@ def _first_step(former: Mapping[str, Any] | None) -> int:
 def _announce(run: Run, ranks: Ranks) -> None:
     with run.guard("init"):
         run.events.emit("run.start", f"run started in {run.session.root}", {"dl.launcher": ranks.launcher})
-        if len(run.config):
+        if len(run.config) and ranks.is_main:
             run.events.emit("run.config", _flat(run.config.plain()))
         for notice in ranks.notices:
             _log.warning("%s", notice)
@@ -145,8 +145,9 @@ def _announce(run: Run, ranks: Ranks) -> None:
 def _config_changed(run: Run, plain: dict[str, Any], changed: Sequence[Mapping[str, Any]]) -> None:
     with run.guard("config.update"):
         run.session.file.set_attempt(config=plain)
-        keys = [str(entry["key"]) for entry in changed]
-        run.events.emit("run.config", _flat(plain), {"changed": keys})
+        if run.session.ranks.is_main:
+            keys = [str(entry["key"]) for entry in changed]
+            run.events.emit("run.config", _flat(plain), {"changed": keys})
 
 
 def _flat(plain: Mapping[str, Any]) -> Any:

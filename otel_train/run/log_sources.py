@@ -14,7 +14,6 @@ from otel_train.sources.output import OutputSource
 from otel_train.sources.structlog_source import StructlogSource
 
 if TYPE_CHECKING:
-    from otel_train.lineage.redact import Redactor
     from otel_train.run.run import Run
 
 _lock = threading.Lock()
@@ -39,24 +38,13 @@ def run_context(run: Run) -> LogContext:
 class LogSources:
     """logging, loguru, structlog and, when asked for, what the script prints.
 
-    They serve all runs of the process: level and flood limit are those of the run that installed them, the secrets
-    those of the run that a record belongs to.
+    They serve all runs of the process: level and flood limit are those of the run that installed them. The sink of the
+    run that a record belongs to takes out secrets.
     """
 
-    def __init__(self, redactor: Redactor, *, level: str, flood_per_s: int, logs: bool, output: bool) -> None:
-        def present() -> Redactor:
-            run = current_run()
-            return redactor if run is None else run.session.redactor
-
-        def redact(text: str) -> str:
-            return present().text(text)
-
-        self.flood = FloodGate(per_second=flood_per_s, redact=redact)
-        shared: dict[str, Any] = {
-            "redact": redact,
-            "is_secret_key": lambda key: present().hides(key, ""),
-            "flood": self.flood,
-        }
+    def __init__(self, *, level: str, flood_per_s: int, logs: bool, output: bool) -> None:
+        self.flood = FloodGate(per_second=flood_per_s)
+        shared: dict[str, Any] = {"flood": self.flood}
         self.output: OutputSource | None = OutputSource(context, **shared) if output else None
         self._sources: list[Any] = []
         if logs:

@@ -33,6 +33,8 @@ class Opened:
     former: Mapping[str, Any] | None = None
     resumed_from: int | None = None
     notice: str = ""
+    # A rank other than 0 that found nobody to join.
+    alone: bool = False
 
 
 class Opening:
@@ -52,11 +54,17 @@ class Opening:
 
     @property
     def must_wait(self) -> bool:
-        """Whether another rank draws the id."""
-        return self.ranks.shared and not self.ranks.is_main
+        """Whether another rank draws the id, and there is a way to hear of it."""
+        found = self.ranks.launch_key is not None or self._store is not None
+        return self.ranks.shared and not self.ranks.is_main and found
 
     def open_main(self, document: Callable[[str, int], dict[str, Any]]) -> Opened:
         """Open the run as rank 0, or alone; `document` makes run.json for a new run. Errors name the argument."""
+        if not self.ranks.is_main:
+            opened = self._create(document)
+            opened.alone = True
+            opened.notice = f"rank {self.ranks.rank} records the run {opened.run_id} of its own"
+            return opened
         former_launch = self._launch.former(self.ranks, self._sequence) if self.ranks.shared else None
         target = self._resume
         automatic = target == "auto"
@@ -116,7 +124,7 @@ class Opening:
         opened.notice = f"run {target} {how} as attempt {opened.attempt}{note}"
         return opened
 
-    def wait(self) -> Opened:
+    def wait(self, document: Callable[[str, int], dict[str, Any]]) -> Opened:
         """Open the run as another rank, once rank 0 has published its id; blocks: not for the training thread."""
 
         def read() -> Any:
@@ -129,7 +137,8 @@ class Opening:
         if found is not None:
             folder = RunFolder(self.root / found.run_id)
             return self._take(folder, found.run_id, found.attempt)
-        opened = self._create(lambda run_id, attempt: {"run_id": run_id, "status": "running", "attempts": []})
+        opened = self._create(document)
+        opened.alone = True
         opened.notice = (
             f"rank {self.ranks.rank} saw no run id of rank 0 within {RANK_WAIT_NS // NS_PER_S} s and records "
             f"the run {opened.run_id} of its own; give all ranks the same root folder"

@@ -145,6 +145,10 @@ class Run:
         except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not end training
             self._log_failed(values, fault)
 
+    def store_own(self) -> None:
+        """Store what this rank logs: there is no rank 0 that does it for all."""
+        self._muted = False
+
     def _log_muted(self, values: object) -> None:
         self.points.buffer.drop("not rank 0", len(values) if isinstance(values, Mapping) else 1)
         self.warn(
@@ -303,7 +307,7 @@ class Run:
     def take_log(self, entry: LogEntry) -> None:
         """Take a record of OpenTelemetry's log API."""
         entry.attributes = {**self.position(), **entry.attributes}
-        self.log_sink.emit_foreign_log(entry)
+        self.log_sink.emit_log(entry)
 
     # Stages ----------------------------------------------------------------------------------------------------------
 

@@ -102,7 +102,9 @@ class Session:
         if opened.former is not None:
             self.name = self.name or str(opened.former.get("run_name") or "")
         self.name = self.name or default_run_name(opened.run_id)
-        writes = self.ranks.is_main or opened.notice.startswith("rank")
+        writes = self.ranks.is_main or opened.alone
+        if opened.alone:
+            run.store_own()
         entry = new_entry(opened, ranks=self.ranks, start_ns=self._start_ns, config=run.config.plain(), seed=self.seed)
         self.file = file = self.file.attached(opened.folder, opened.attempt, writes=writes, entry=entry)
         file.set(status="running")
@@ -141,7 +143,6 @@ class Session:
         """Install the log sources and start to read the machine and the environment; returns at once."""
         settings = self.settings
         sources = log_sources.LogSources(
-            self.redactor,
             level=settings["log_level"] if not settings["console"] else "TRACE",
             flood_per_s=settings["flood_per_s"],
             logs=settings["capture_logs"],
@@ -277,6 +278,7 @@ class Session:
 
     def flush(self, timeout_s: float) -> bool:
         """Put on disk what was recorded so far."""
+        self._opened.wait(timeout_s)
         recorder = self._recorder
         if recorder is None:
             return False

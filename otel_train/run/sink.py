@@ -54,15 +54,11 @@ class RunSink:
 
     def emit_log(self, entry: LogEntry) -> None:
         """Take one log record; below the run log's level it goes to the console only."""
+        self._redact(entry)
         if self._console is not None:
             self._console.emit_log(entry)
         if entry.severity_number >= self._severity_number:
             self._give(lambda recorder: recorder.emit_log(entry))
-
-    def emit_foreign_log(self, entry: LogEntry) -> None:
-        """Take one log record that no source of ours has made."""
-        self._redact(entry)
-        self.emit_log(entry)
 
     def emit_event(self, entry: LogEntry) -> None:
         """Take one event of our own: it is kept whatever the level."""
