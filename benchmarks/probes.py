@@ -257,9 +257,10 @@ def probe_digits(_: str, __: str, blocks: int) -> dict[str, Any]:
 
     Both stand in one process while the run's threads live, so that a slow second of the machine meets both.
     """
-    import otel_train
     import torch
     from sklearn.datasets import load_digits
+
+    import otel_train
 
     torch.manual_seed(3)
     torch.set_num_threads(1)

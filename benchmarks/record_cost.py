@@ -2,7 +2,7 @@
 
     python benchmarks/record_cost.py                 all, about ten minutes with every peer installed
     python benchmarks/record_cost.py --rounds 3      fewer rounds
-    python benchmarks/record_cost.py --markdown F    writes the table of docs/performance.md
+    python benchmarks/record_cost.py --markdown F    also writes the tables to a file
 
 Peers that are not installed are left out and named (`pip install -e .[bench]`). Figures are medians over the rounds; the
 range beside them is the machine's noise.

@@ -124,7 +124,10 @@ def test_between_hosts_the_time_decides(tmp_path):
 
 
 def test_a_restart_of_the_launcher_goes_on_with_its_run(tmp_path):
-    """The highest restart before counts; a run that ended, and a launch before this one, do not."""
+    """The highest restart before counts, also where its workers had time to end it; an earlier launch does not.
+
+    Under the same count a run that ended is that of an earlier `init()`, and is left alone.
+    """
     clock = FakeClock()
     torchrun = replace(RANK_0, launcher="torchrun")
     LaunchFolder(tmp_path, gone(), clock).publish(torchrun, "run-1", 1)
@@ -137,7 +140,8 @@ def test_a_restart_of_the_launcher_goes_on_with_its_run(tmp_path):
     young = process(clock.now_ns // SECOND + 60, host=gone().host, parent_age_s=1)
     assert LaunchFolder(tmp_path, young, clock).former(again) is None
     LaunchFolder(tmp_path, gone(), clock).retire(torchrun, "run-1")
-    assert restarted.former(again) is None
+    assert restarted.former(again).run_id == "run-1"
+    assert restarted.former(torchrun) is None
 
 
 def test_a_restart_does_not_read_what_the_workers_before_published(tmp_path):

@@ -227,16 +227,21 @@ for _ in range(2):
 
 
 def test_a_forked_child_that_execs_leaves_no_descriptor(scripts: Scripts) -> None:
-    """subprocess inherits nothing of ours: the run log is closed on exec."""
-    text = """
+    """A program started from one that records inherits nothing of ours: the run log is closed on exec."""
+    text = '''
 import os, subprocess, sys, otel_train
 run = otel_train.init()
 run.log({"loss": 1.0})
 run.flush()
-code = "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')])"
+code = """
+import os
+for number in os.listdir("/proc/self/fd"):
+    if os.path.exists(f"/proc/self/fd/{number}"):
+        print(os.readlink(f"/proc/self/fd/{number}"))
+"""
 print(subprocess.run([sys.executable, "-c", code], close_fds=False, capture_output=True, text=True).stdout)
 run.finish()
-"""
+'''
     if not os.path.isdir("/proc/self/fd"):
         pytest.skip("needs /proc to see descriptors")
     ended = scripts(text)

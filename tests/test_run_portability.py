@@ -21,7 +21,12 @@ HIDDEN = """
 import os, signal, sys
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name in ("fcntl", "resource", "pwd", "grp", "termios"):
+        # psutil's own module for this system may have what it needs: on another it has another one.
+        frame, asked_by = sys._getframe(1), ""
+        while frame is not None and not asked_by:
+            asked_by = "psutil" if "psutil" in frame.f_code.co_filename else ""
+            frame = frame.f_back
+        if name in ("fcntl", "resource", "pwd", "grp", "termios") and not asked_by:
             raise ImportError(f"no module named {name}")
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules.pop(name, None)

@@ -400,7 +400,7 @@ def test_secrets_are_redacted_in_body_values_and_exceptions(sink: ListSink) -> N
     source = LoggingSource(
         lambda: LogContext(sink),
         redact=lambda text: text.replace("tok-123", "[redacted]"),
-        is_secret_key=lambda key: key == "password",
+        is_secret_key=lambda key, value: key == "password" and value,
         on_fault=fail,
     )
     source.install()

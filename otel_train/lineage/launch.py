@@ -94,7 +94,9 @@ class LaunchFolder:
             if found is None or self._is_own(found):
                 continue
             if found.created_ns >= self._launcher_start_ns(found.host):
-                return found if found.ended_ns is None else None
+                # Workers that torchrun stopped had time to end their run: it goes on all the same. Only an end under
+                # this very restart count is another run's: that of an earlier `init()` of a script that makes several.
+                return found if found.ended_ns is None or restart < ranks.restart_count else None
         return None
 
     def retire(self, ranks: Ranks, run_id: str, sequence: int = 0) -> None:

@@ -192,20 +192,20 @@ def formatted_exception_attributes(stack: str) -> dict[str, AttributeValue]:
 
 
 def redact_entry(
-    entry: LogEntry, redact: Callable[[str], str] | None, is_secret_key: Callable[[str], bool] | None = None
+    entry: LogEntry, redact: Callable[[str], str] | None, is_secret_key: Callable[[str, object], bool] | None = None
 ) -> None:
     """Replace secrets in the body and in attribute values, nested ones too, in place."""
     if redact is None and is_secret_key is None:
         return
     entry.body = _redacted(entry.body, redact, is_secret_key)
     entry.attributes = {
-        key: REDACTED if is_secret_key and is_secret_key(key) else _redacted(value, redact, is_secret_key)
+        key: REDACTED if is_secret_key and is_secret_key(key, value) else _redacted(value, redact, is_secret_key)
         for key, value in entry.attributes.items()
     }
 
 
 def _redacted(
-    value: AttributeValue, redact: Callable[[str], str] | None, is_secret_key: Callable[[str], bool] | None
+    value: AttributeValue, redact: Callable[[str], str] | None, is_secret_key: Callable[[str, object], bool] | None
 ) -> AttributeValue:
     if isinstance(value, str):
         return redact(value) if redact else value
@@ -213,7 +213,7 @@ def _redacted(
         return value
     if isinstance(value, Mapping):
         return {
-            key: REDACTED if is_secret_key and is_secret_key(key) else _redacted(member, redact, is_secret_key)
+            key: REDACTED if is_secret_key and is_secret_key(key, member) else _redacted(member, redact, is_secret_key)
             for key, member in value.items()
         }
     return [_redacted(member, redact, is_secret_key) for member in value]

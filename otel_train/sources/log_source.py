@@ -36,7 +36,7 @@ class LogSource:
         *,
         level: str | int = "INFO",
         redact: Callable[[str], str] | None = None,
-        is_secret_key: Callable[[str], bool] | None = None,
+        is_secret_key: Callable[[str, object], bool] | None = None,
         flood: FloodGate | None = None,
         clock: Clock = SYSTEM,
         on_fault: Callable[[Exception], None] | None = None,

@@ -89,7 +89,7 @@ class OutputSource(LogSource):
         context: Callable[[], LogContext | None],
         *,
         redact: Callable[[str], str] | None = None,
-        is_secret_key: Callable[[str], bool] | None = None,
+        is_secret_key: Callable[[str, object], bool] | None = None,
         flood: FloodGate | None = None,
         clock: Clock = SYSTEM,
         on_fault: Callable[[Exception], None] | None = None,
