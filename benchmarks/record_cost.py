@@ -4,8 +4,8 @@
     python benchmarks/record_cost.py --rounds 3      fewer rounds
     python benchmarks/record_cost.py --markdown F    also writes the tables to a file
 
-Peers that are not installed are left out and named (`pip install -e .[bench]`). Figures are medians over the rounds; the
-range beside them is the machine's noise.
+Peers that are not installed are left out and named (`pip install -e .[bench]`). Figures are medians over the rounds;
+the range beside them is the machine's noise.
 """
 
 from __future__ import annotations
