@@ -416,6 +416,25 @@ def test_structured_and_binary_records_are_printed_as_text(root: Path, capsys: p
     ]
 
 
+def test_a_place_that_is_not_there_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An attempt or rank that the run lacks, a folder where a file is meant: said with what there is, code 2."""
+    a_run(root)
+    assert main(["logs", "latest", "--attempt", "99"]) == 2
+    assert "--attempt 99: the run has 1" in capsys.readouterr().err
+    assert main(["logs", "latest", "--rank", "3"]) == 2
+    assert "--rank 3: the run has 0" in capsys.readouterr().err
+    assert main(["report", "latest", "-o", str(root)]) == 2
+    assert "is a folder: name a file" in capsys.readouterr().err
+
+
+def test_a_link_that_leads_nowhere_hides_no_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A circle of links below the root is passed over."""
+    a_run(root)
+    (root / "loop").symlink_to("loop")
+    assert main(["runs"]) == 0
+    assert RUN_ID in capsys.readouterr().out
+
+
 def test_runs_that_cannot_be_described_are_listed_all_the_same(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A damaged run.json: the row stands, the damage is told, the exit code says so."""
     builder = a_run(root)

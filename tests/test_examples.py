@@ -176,7 +176,7 @@ def test_the_best_model_has_its_context(trained: Trained) -> None:
     assert context["best"] is True
     assert [record["name"] for record in context["data"]] == ["digits", "train", "val", "test"]
     assert context["config"]["lr"] == 1e-3
-    assert context["seed"]["seed"] == SEED
+    assert context["seed"] == SEED
     assert {"torch", "numpy", "scikit-learn"} <= set(context["dependencies"])
 
 

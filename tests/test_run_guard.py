@@ -81,13 +81,15 @@ def test_logging_something_that_is_no_mapping_is_told(start: Start, caplog: pyte
     assert recorded(run).info["status"] == "finished"
 
 
-def test_work_that_hangs_is_left_behind_in_time() -> None:
+def test_work_that_hangs_is_left_behind_in_time(caplog: pytest.LogCaptureFixture) -> None:
     """What ends in time and says True is done; what hangs, raises or says False is not."""
     hang = threading.Event()
     begin_s = time.monotonic()
     assert within(5.0, lambda: True) is True
     assert within(0.05, lambda: hang.wait(10)) is False
     assert within(5.0, lambda: False) is False
+    assert within(5.0, lambda: 1 / 0 > 0, "the end") is False
+    assert caplog.messages == ["the end failed"]
     assert time.monotonic() - begin_s < 4.0
     hang.set()
 

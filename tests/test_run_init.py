@@ -364,3 +364,21 @@ def test_settings_from_the_environment_reach_the_run(start: Start, monkeypatch: 
     assert run.project == "from-environment"
     assert run.settings["tags"] == ("a", "b")
     assert recorded(run).resources[0]["service.name"] == "from-environment"
+
+
+def test_an_id_that_was_given_stays_free_where_the_disk_was_full(
+    root: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The half-opened run does not block the next try."""
+    from otel_train.runlog.folder import RunFolder
+
+    def write(self: RunFolder, document: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "_write", write)
+        with pytest.raises(ConfigError, match=r"dir=.*cannot be written \(No space left on device\)"):
+            otel_train.init(run_id="mine")
+    run = start(run_id="mine")
+    run.log({"loss": 1.0})
+    assert recorded(run).values("loss") == [1.0]

@@ -57,6 +57,27 @@ def test_keep_last_keeps_the_newest(tmp_path: Path) -> None:
     assert plan(tmp_path, keep_last=0).kept == []
 
 
+@pytest.mark.parametrize(
+    "content", ['{"info": {"run_id": "x"}}', "no JSON", "[1]", '{"format": null}', '{"run_id": "other"}']
+)
+def test_folders_of_other_tools_are_left_alone(tmp_path: Path, content: str) -> None:
+    """A run.json alone does not make a run: with a wrong root nobody loses his data."""
+    make(tmp_path, 1)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "run.json").write_text(content)
+    found = plan(tmp_path, keep_last=0)
+    assert (removed(found), names(found.foreign)) == ([run_id(1)], ["theirs"])
+
+
+def test_a_run_whose_description_is_damaged_is_still_a_run(tmp_path: Path) -> None:
+    """Its folders of attempts and ranks tell whose it is."""
+    make(tmp_path, 1)
+    RunFolder(tmp_path / run_id(1)).rank_folder(1, 0)
+    (tmp_path / run_id(1) / "run.json").write_text("{")
+    found = plan(tmp_path, keep_last=0)
+    assert (removed(found), found.foreign) == ([run_id(1)], [])
+
+
 def test_older_than_looks_at_the_last_sign_of_life(tmp_path: Path) -> None:
     """Ninety days are more than thirty, ten are not."""
     make(tmp_path, 10, 69, 71, 90)

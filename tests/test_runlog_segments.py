@@ -235,7 +235,7 @@ def test_an_opener_that_is_refused_is_a_fault_like_any_other(tmp_path: Path) -> 
     writer.write(line(1), 1)
     assert faults == [
         f"cannot write {tmp_path / 'metrics.000001.jsonl'}: Permission denied; "
-        "metrics are held in memory until it can be written"
+        "lines are held in memory until it can be written"
     ]
     allowed = True
     clock.now_ns += SECOND

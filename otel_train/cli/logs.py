@@ -58,6 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     except re.error as fault:
         raise UsageError(f"--grep {arguments.grep!r} is no regular expression: {fault}") from None
     reader = RunReader(run_path(arguments))
+    _check_place(reader, arguments)
     source = _followed(reader, arguments) if arguments.follow else _present(reader, arguments)
     paint = Paint(sys.stdout)
     try:
@@ -75,6 +76,19 @@ def execute(arguments: argparse.Namespace) -> int:
         where = f"{place.path}:{place.line_number}" if place.line_number else str(place.path)
         print(Paint(sys.stderr)("damaged:", "yellow"), plain(f"{where}: {place.reason}"), file=sys.stderr)
     return PARTLY_READ if reader.damage or reader.skipped else 0
+
+
+def _check_place(reader: RunReader, arguments: argparse.Namespace) -> None:
+    """Refuse an attempt or rank that the run does not have; what a followed run will have is not known."""
+    if arguments.follow or (arguments.attempt is None and arguments.rank is None):
+        return
+    folders = reader.folder.rank_folders()
+    for name, wanted, there in (
+        ("attempt", arguments.attempt, sorted({number for number, _, _ in folders})),
+        ("rank", arguments.rank, sorted({rank for _, rank, _ in folders})),
+    ):
+        if wanted is not None and wanted not in there:
+            raise UsageError(f"--{name} {wanted}: the run has {', '.join(map(str, there)) or 'none'}")
 
 
 def _present(reader: RunReader, arguments: argparse.Namespace) -> Iterator[tuple[LogEntry, int, int]]:

@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UNREADABLE
     try:
         code: int = arguments.execute(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # The reader, such as `head`, has enough. What is still buffered must not fail again at exit.

@@ -91,11 +91,14 @@ def execute(arguments: argparse.Namespace) -> int:
                 "removed_bytes": removed_bytes,
                 "kept": [str(path) for path in plan.kept],
                 "running": [str(path) for path in running],
+                "foreign": [str(path) for path in plan.foreign],
                 "failed": [{"path": str(path), "reason": reason} for path, reason in failed],
             }
         )
     else:
         _print(listed, removed_bytes, len(plan.kept), len(running), arguments.dry_run)
+    for path in plan.foreign:
+        print(Paint(sys.stderr)("left alone:", "yellow"), plain(f"{path} is not a run of otel-train"), file=sys.stderr)
     for path, reason in failed:
         print(Paint(sys.stderr)("not removed:", "red"), plain(f"{path}: {reason}"), file=sys.stderr)
     return PARTLY_READ if failed else OK

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from otel_train.cli.arguments import UNREADABLE, add_run, progress, read, run_path, tell_damage
+from otel_train.cli.arguments import UNREADABLE, UsageError, add_run, progress, read, run_path, tell_damage
 from otel_train.view import text
 
 
@@ -38,6 +38,8 @@ def execute(arguments: argparse.Namespace) -> int:
     except MissingPlotlyError as fault:
         print(f"otel-train: {fault}", file=sys.stderr)
         return UNREADABLE
+    if arguments.output and Path(arguments.output).is_dir():
+        raise UsageError(f"--output {arguments.output!r} is a folder: name a file, such as report.html in it")
     run = read(arguments, run_path(arguments))
     with progress("drawing"):
         path = write(run, Path(arguments.output) if arguments.output else None)

@@ -214,7 +214,7 @@ def _run_files(root: Path) -> Iterator[Path]:
         return
     try:
         with os.scandir(root) as entries:
-            folders = [entry.path for entry in entries if entry.is_dir()]
+            folders = [entry.path for entry in entries if not entry.is_symlink() or os.path.isdir(entry.path)]
     except OSError:
         return
     for folder in folders:

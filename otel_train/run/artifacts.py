@@ -16,6 +16,7 @@ from opentelemetry import trace
 from otel_train.clock import iso, wall_ns
 from otel_train.errors import CheckpointError
 from otel_train.record.entries import AttributeValue, Sample
+from otel_train.run.comparing import compare_dataset
 from otel_train.run.events import without_none
 from otel_train.run.spans import active
 from otel_train.run.stage import Stage
@@ -64,7 +65,7 @@ class Artifacts:
         def keep(whole: dict[str, Any]) -> None:
             self._datasets[place] = whole
             run.session.file.append("datasets", whole)
-            run.session.compare_dataset(run, whole)
+            compare_dataset(run, whole)
             run.events.emit("dataset.described", _dataset_line(whole), _flat(whole), span=context)
 
         if record.get("pending"):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+
+from otel_train.clock import NS_PER_S, mono_ns
+
+_log = logging.getLogger("otel_train")
 
 
 def within(timeout_s: float, work: Callable[[], object], name: str = "otel-train-end") -> bool:
@@ -12,16 +17,27 @@ def within(timeout_s: float, work: Callable[[], object], name: str = "otel-train
     `work` then goes on by itself. At the end of the interpreter no thread can be started any more (since Python 3.12):
     there it runs in place.
     """
-    ended: list[bool] = []
+    results: list[bool] = []
+    # Not `join`: where Ctrl-C interrupts it, Python 3.11 takes the thread for ended.
+    ended = threading.Event()
 
     def act() -> None:
-        ended.append(bool(work()))
+        try:
+            results.append(bool(work()))
+        except Exception:  # noqa: BLE001 - nobody could catch it on this thread
+            _log.exception("%s failed", name)
+        finally:
+            ended.set()
 
     try:
-        thread = threading.Thread(target=act, name=name, daemon=True)
-        thread.start()
+        threading.Thread(target=act, name=name, daemon=True).start()
     except RuntimeError:
         act()
-    else:
-        thread.join(timeout_s)
-    return ended == [True]
+    until_ns = mono_ns() + int(timeout_s * NS_PER_S)
+    try:
+        ended.wait(timeout_s)
+    except BaseException:
+        # Ctrl-C while a run ends: what is being written is still worth the rest of its time.
+        ended.wait(max(0.0, (until_ns - mono_ns()) / NS_PER_S))
+        raise
+    return results == [True]

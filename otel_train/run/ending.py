@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +47,25 @@ class ProcessEnd:
         self._exit_code: int | None = None
         self._places: dict[int, object] = {}
         self._signal_ns = 0
+        # Runs that are being closed, and whether a default SIGTERM came meanwhile.
+        self._closing = 0
+        self._must_die = False
+
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Around the closing of a run, which takes seconds at most: a default SIGTERM waits for it."""
+        with self._lock:
+            self._closing += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._closing -= 1
+                dies = self._must_die and not self._closing
+            self.uninstall()
+            if dies:
+                # By the handler that is in place now: ours where runs are still open, else the default one.
+                os.kill(os.getpid(), signal.SIGTERM)
 
     @property
     def terminated(self) -> bool:
@@ -58,7 +79,7 @@ class ProcessEnd:
             if self._installed:
                 return
             self._installed = True
-            self._fault, self._exit_code, self._signal_ns = None, None, 0
+            self._fault, self._exit_code, self._signal_ns, self._must_die = None, None, 0, False
             for hook in self._hooks:
                 hook.install()
             atexit.register(self._at_exit)
@@ -66,7 +87,7 @@ class ProcessEnd:
     def uninstall(self) -> None:
         """Take the hooks away, unless a run is open; where somebody has put his own over them, ours do nothing."""
         with self._lock:
-            if not self._installed or current.open_runs():
+            if not self._installed or self._closing or current.open_runs():
                 return
             self._installed = False
             for hook in self._hooks:
@@ -108,6 +129,9 @@ class ProcessEnd:
             within(2.0, lambda: [run.flush(1.0) for run in runs])
             self._sigterm(number, frame)
             return
+        if self._closing and not runs:
+            self._must_die = True
+            return
         # Nothing else of the process runs after a default SIGTERM. In a thread of its own: this handler may have
         # interrupted a call that holds one of our locks, and a join has a deadline where a lock has none.
         within(6.0, lambda: _finish_killed(runs))
@@ -129,6 +153,7 @@ class ProcessEnd:
         """In a forked child: the hooks stay and find no open run. The lock may have been held by another thread."""
         self._lock = threading.Lock()
         self._fault, self._exit_code, self._signal_ns = None, None, 0
+        self._closing, self._must_die = 0, False
 
 
 def _is_main_thread() -> bool:

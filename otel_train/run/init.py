@@ -103,10 +103,13 @@ def _check_identity(run_id: str | None, resume: str | None) -> None:
 def _open(settings: Settings, session: Session, config: RunConfig, opening: Opening) -> Run:
     if opening.must_wait:
         run = Run(settings, session, config)
+        session.give_up_waiting = opening.given_up.set
 
         def wait() -> None:
             try:
-                session.open(run, opening.wait(session.document), opening)
+                opened = opening.wait(session.document)
+                if opened is not None:
+                    session.open(run, opened, opening)
             except Exception:  # noqa: BLE001 - on this thread nobody could catch it; training goes on unrecorded
                 _log.exception("rank %d is not recorded: the run could not be opened", session.ranks.rank)
                 session.give_up()

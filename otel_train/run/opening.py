@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,8 @@ class Opening:
         self._resume = resume
         self._project = project
         self._sequence = sequence
+        # Set when the run has ended before its id was known: then nobody waits for that any more.
+        self.given_up = threading.Event()
         self._launch = LaunchFolder(root)
         self._store = StoreExchange(store) if (store := default_store(loaded_distributed())) is not None else None
 
@@ -124,16 +127,23 @@ class Opening:
         opened.notice = f"run {target} {how} as attempt {opened.attempt}{note}"
         return opened
 
-    def wait(self, document: Callable[[str, int], dict[str, Any]]) -> Opened:
-        """Open the run as another rank, once rank 0 has published its id; blocks: not for the training thread."""
+    def wait(self, document: Callable[[str, int], dict[str, Any]]) -> Opened | None:
+        """Open the run as another rank, once rank 0 has published its id; blocks: not for the training thread.
+
+        None where the run has been given up meanwhile.
+        """
 
         def read() -> Any:
+            if self.given_up.is_set():
+                return self.given_up
             found = self._launch.try_read(self.ranks, self._sequence)
             if found is None and self._store is not None:
                 found = self._store.try_read(self.ranks, self._sequence)
             return found
 
         found = wait_for(read, deadline_ns=mono_ns() + RANK_WAIT_NS, clock=SYSTEM, sleep=sleep)
+        if self.given_up.is_set():
+            return None
         if found is not None:
             folder = RunFolder(self.root / found.run_id)
             return self._take(folder, found.run_id, found.attempt)

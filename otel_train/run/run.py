@@ -23,6 +23,7 @@ from otel_train.record.summary import Summaries
 from otel_train.record.thinning import Thinner
 from otel_train.run import current
 from otel_train.run.artifacts import Artifacts
+from otel_train.run.ending import PROCESS_END
 from otel_train.run.epochs import EpochLoop
 from otel_train.run.events import Events, without_none
 from otel_train.run.guard import Guard, Warner
@@ -377,7 +378,7 @@ class Run:
             if self.finished:
                 return
             self.finished = True
-        with self.guard("finish"):
+        with PROCESS_END.finishing(), self.guard("finish"):
             self.session.end(self, status, reason, fault, exit_code)
 
     def abandon(self) -> None:

@@ -56,6 +56,11 @@ class RunFile:
         clean = self._clean(values)
         self.change(lambda document: (self._forward or self).entry(document).update(clean))
 
+    def extend_attempt(self, name: str, records: list[Any]) -> None:
+        """Add records to one of the lists of this attempt's entry."""
+        clean = self._clean(records)
+        self.change(lambda document: (self._forward or self).entry(document).setdefault(name, []).extend(clean))
+
     def append(self, name: str, record: dict[str, Any]) -> None:
         """Add a record to one of the document's lists."""
         clean = self._clean(record)

@@ -20,6 +20,7 @@ from otel_train.record.buffer import SLOTS
 from otel_train.record.entries import AttributeValue
 from otel_train.run import current, log_sources, providers
 from otel_train.run.bounded import within
+from otel_train.run.comparing import compare
 from otel_train.run.describing import describe, for_event
 from otel_train.run.ending import PROCESS_END
 from otel_train.run.events import is_out_of_memory, without_none
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from otel_train.run.run import Run
     from otel_train.sources.gpu import GpuSampler
     from otel_train.sources.host import HostSampler
-    from otel_train.sources.sampler import MachineSource, Sampler
+    from otel_train.sources.sampler import Sampler
 
 _log = logging.getLogger("otel_train")
 
@@ -75,6 +76,7 @@ class Session:
         self.opened_now: Opened | None = None
         self.file: RunFile = RunFile.detached(redactor.text)
         self._opened = threading.Event()
+        self.give_up_waiting: Callable[[], None] = lambda: None
         self._describing = HashPool("otel-train-describe")
         self._environment: HashHandle[dict[str, Any]] | None = None
         self._recorder: Recorder | None = None
@@ -158,67 +160,17 @@ class Session:
                 else:
                     self.file.set_attempt(environment=environment)
                     run.events.emit("run.environment", without_none(for_event(environment)), severity="INFO")
-                self.compare(run, environment or {})
+                compare(run, environment or {})
 
         self._environment = self._describing.submit(
             lambda: describe(self.redactor, *self._start_machine(), self.environ, code=settings["git"]), then=keep
         )
 
     def _start_machine(self) -> tuple[HostSampler, GpuSampler]:
-        """Start to read the machine; on a thread of its own, since what reads it takes time to import."""
-        from otel_train.sources.gpu import GpuSampler
-        from otel_train.sources.host import HostSampler
-        from otel_train.sources.process import ProcessSampler
-        from otel_train.sources.sampler import Sampler
+        from otel_train.run.machine import start_machine
 
-        # On a machine with several ranks the first reads the host, and each its own card.
-        first_here = self.ranks.local_rank in (None, 0)
-        indices = {self.ranks.local_rank} if self.ranks.shared and self.ranks.local_rank is not None else None
-        host = HostSampler(self.root)
-        gpu = GpuSampler(environ=self.environ, indices=indices)
-        if self.settings["sample_machine"]:
-            machine: list[MachineSource] = [*([host] if first_here else []), ProcessSampler(), gpu]
-            sampler = Sampler(self.sink, machine, interval_s=self.settings["sample_interval_s"])
-            sampler.start()
-            self._sampler = sampler
+        host, gpu, self._sampler = start_machine(self.settings, self.ranks, self.root, self.environ, self.sink)
         return host, gpu
-
-    def compare(self, run: Run, environment: Mapping[str, Any]) -> None:
-        """Say what differs from the attempt that this one goes on from, once the environment is known."""
-        opened = self.opened_now
-        if opened is None or opened.former is None:
-            return
-        from otel_train.lineage.changes import changes
-
-        attempts = [entry for entry in opened.former.get("attempts", []) if entry.get("attempt") == opened.resumed_from]
-        if not attempts:
-            return
-        new = {"config": run.config.plain(), "environment": environment, "seed": self.seed}
-        old = {key: attempts[0].get(key) for key in ("config", "environment", "seed")}
-        self._say_changes(run, opened, changes(old, new))
-
-    def compare_dataset(self, run: Run, record: Mapping[str, Any]) -> None:
-        """Say what differs in a data set that an earlier attempt recorded by the same name."""
-        opened = self.opened_now
-        if opened is None or opened.former is None:
-            return
-        from otel_train.lineage.changes import dataset_changes
-
-        found = dataset_changes(opened.former.get("datasets") or (), [record])
-        if found:
-            self._say_changes(run, opened, found)
-
-    def _say_changes(self, run: Run, opened: Opened, found: list[Any]) -> None:
-        from otel_train.lineage.changes import summary
-
-        self.file.change(lambda document: self.file.entry(document).setdefault("changes", []).extend(found))
-        body = summary(found)
-        attributes: dict[str, AttributeValue] = {
-            "resumed_from": opened.resumed_from or 0,
-            "changes": [f"{entry['what']} {entry['key']}: {entry['old']} -> {entry['new']}" for entry in found[:100]],
-        }
-        run.events.emit("run.resumed", body, attributes)
-        _log.info("attempt %d of run %s: %s", opened.attempt, opened.run_id, body)
 
     def _on_cycle(self) -> Callable[[], None]:
         next_ns = next_second_ns = 0
@@ -310,18 +262,36 @@ class Session:
         deadline_ns = mono_ns() + int(budget_s * NS_PER_S)
         status, reason, exit_code = judge(status, reason, fault, exit_code, terminated=PROCESS_END.terminated)
         reason = None if reason is None else self.redactor.text(reason)
+        truncated = self.spans.truncate()
+        try:
+            self._quiet(run, budget_s)
+        finally:
+            # Also where Ctrl-C ends the waiting for what comes before.
+            self._finalise(run, status, reason, fault, exit_code, truncated, deadline_ns)
+
+    def _quiet(self, run: Run, budget_s: float) -> None:
+        """Have everything that still records hand over what it has, and end."""
         self._collect(last=True)
         current.unregister(run)
         if self._sources is not None:
             self._sources.flush(self.sink)
         log_sources.uninstall()
-        PROCESS_END.uninstall()
-        truncated = self.spans.truncate()
         unhashed = self.pool.close(budget_s * POOL_SHARE) + self._describing.close(budget_s * SAMPLER_SHARE)
         if self._sampler is not None:
             self._sampler.stop(budget_s * SAMPLER_SHARE)
         if unhashed:
             run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
+
+    def _finalise(
+        self,
+        run: Run,
+        status: str,
+        reason: str | None,
+        fault: BaseException | None,
+        exit_code: int | None,
+        truncated: int,
+        deadline_ns: int,
+    ) -> None:
         self._write_end(run, status, reason, fault, exit_code, truncated)
         run.points.buffer.capacity_slots = -1
         run.points.overflow_cause = "after the end"
@@ -329,6 +299,7 @@ class Session:
         self._opened.wait(max(0.0, (deadline_ns - mono_ns()) / NS_PER_S - 0.5))
         recorder, opened = self._recorder, self.opened_now
         if recorder is None or opened is None:
+            self.give_up_waiting()
             waiting = len(run.points.buffer.entries) // SLOTS
             _log.warning("the run ended before its id was known; %d entries and all records are lost", waiting)
             return

@@ -72,8 +72,16 @@ def run_paths(root: Path | str) -> list[Path]:
     return [
         Path(entry.path)
         for entry in entries
-        if not entry.name.startswith(".") and entry.is_dir() and is_run(Path(entry.path))
+        if not entry.name.startswith(".") and _is_folder(entry) and is_run(Path(entry.path))
     ]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads round in a circle.
+        return False
 
 
 def is_run(path: Path) -> bool:

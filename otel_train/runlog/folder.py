@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -57,7 +58,13 @@ class RunFolder:
             ) from None
         folder = cls(path)
         folder._last = {"format": FORMAT, **document}
-        folder._write(folder._last)
+        try:
+            folder._write(folder._last)
+        except OSError:
+            # An id that was given must not be in use by a run that never was.
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+            raise
         return folder
 
     @classmethod

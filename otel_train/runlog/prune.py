@@ -26,6 +26,7 @@ class PrunePlan:
     remove: list[tuple[Path, str, int]] = field(default_factory=list)
     kept: list[Path] = field(default_factory=list)
     skipped_running: list[Path] = field(default_factory=list)
+    foreign: list[Path] = field(default_factory=list)
     kept_bytes: int = 0
 
     @property
@@ -58,13 +59,17 @@ def plan_prune(
 
     The `keep_last` newest runs are safe from every rule. Of the others those go whose last sign of life is older than
     `older_than_s` seconds, and then the oldest until all runs together have at most `max_size` bytes. With `keep_last`
-    alone all others go. Running runs are never named, though they count among the newest and in the size. ConfigError
+    alone all others go. Running runs are never named, though they count among the newest and in the size. What another
+    tool made is `foreign`, and neither counted nor touched. ConfigError
     where no rule is given or a number is negative.
     """
     _check(keep_last=keep_last, older_than_s=older_than_s, max_size=max_size)
     plan = PrunePlan(Path(root))
     candidates: list[tuple[RunSummary, int]] = []
-    for position, run in enumerate(list_runs(root, now_ns, processes, progress)):
+    runs = list_runs(root, now_ns, processes, progress)
+    # Another tool's folders may hold a run.json too; a wrong root must not cost anybody his data.
+    plan.foreign = [run.path for run in runs if not _is_own(run)]
+    for position, run in enumerate(run for run in runs if _is_own(run)):
         size = folder_bytes(run.path)
         plan.kept_bytes += size
         if run.status.is_running:
@@ -103,6 +108,12 @@ def apply(
             result.failed.append((path, fault.strerror or str(fault)))
     progress(len(plan.remove), len(plan.remove))
     return result
+
+
+def _is_own(run: RunSummary) -> bool:
+    """Tell whether a folder was surely made by otel-train: by its own description, else by its layout."""
+    described = not run.problem and run.info.get("run_id") == run.path.name and "attempts" in run.info
+    return described or bool(RunFolder(run.path).rank_folders())
 
 
 def _remove_run(path: Path, now_ns: int, processes: Processes | None) -> bool:

@@ -266,7 +266,8 @@ class Recorder:
         if self.digest.waiting:
             self._digest([])
         # While values are on their way from a device, the others wait in the buffer, which is bounded.
-        while left > 0 and not self.digest.waiting:
+        # Nor beyond the call that ends the run, which has the time that is left and says what it could not write.
+        while left > 0 and not self.digest.waiting and not self._stopping:
             chunk = self.buffer.drain(turn)
             left = left - len(chunk) if chunk else 0
             self._digest(chunk, flush=left <= 0)

@@ -55,7 +55,7 @@ class RunLines:
                 signal,
                 segment_bytes=segment_bytes,
                 ring=ring,
-                on_fault=_say_disk,
+                on_fault=self._say_disk,
                 clock=clock,
                 write=write,
             )
@@ -174,6 +174,11 @@ class RunLines:
             lost = writer.items_lost + (writer.items_in_ring if ended else 0)
             self._accounting.set_dropped(signal, "disk not writable", lost)
 
+    def _say_disk(self, message: str) -> None:
+        # A full disk meets all signals: the first says it for all.
+        if sum(writer.faulty for writer in self._writers.values()) == 1:
+            _log.warning("%s; training goes on", message)
+
     def close(self, deadline_ns: int) -> None:
         """Close the segments, and gzip them as far as the time allows."""
         for writer in self._writers.values():
@@ -196,10 +201,6 @@ def _encodable(encode: Callable[[Sequence[T]], bytes], item: T) -> bool:
 def _points_of(block: Sequence[Column]) -> int:
     """Count the points of a line without the siblings that only say where they stand."""
     return sum(len(column.values) for column in block if column.name not in ("dl.step", "dl.epoch"))
-
-
-def _say_disk(message: str) -> None:
-    _log.warning("%s; training goes on, records wait in memory", message)
 
 
 def _give_way() -> None:

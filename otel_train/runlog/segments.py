@@ -254,8 +254,13 @@ class SegmentWriter:
         if closed is not None:
             self._to_compress.append(closed)
         if self._compressor is None or not self._compressor.is_alive():
-            self._compressor = threading.Thread(target=self._compress_closed, name="otel-train-gzip", daemon=True)
-            self._compressor.start()
+            compressor = threading.Thread(target=self._compress_closed, name="otel-train-gzip", daemon=True)
+            try:
+                compressor.start()
+            except RuntimeError:
+                # At the end of the interpreter none can be started: `close` compresses.
+                return
+            self._compressor = compressor
 
     def _compress_closed(self) -> None:
         while self._to_compress:
@@ -283,7 +288,7 @@ class SegmentWriter:
         self._faulty = True
         reason = fault.strerror or str(fault)
         try:
-            self._on_fault(f"cannot write {path}: {reason}; {self.signal} are held in memory until it can be written")
+            self._on_fault(f"cannot write {path}: {reason}; lines are held in memory until it can be written")
         except Exception:  # noqa: BLE001 - a fault in telling of a fault must not become one
             pass
 
