@@ -97,7 +97,7 @@ def test_the_project_comes_from_argument_environment_or_the_scripts_folder():
         == "attribute"
     )
     assert project_name(None, {}, "/a/digits/train.py", "/w") == "digits"
-    assert project_name(None, {}, None, "/work/folder") == "folder"
+    assert project_name(None, {}, None, "/srv/folder") == "folder"
     assert project_name(None, {}, "/train.py", "/") == "default"
 
 
