@@ -62,7 +62,7 @@ def own_threads(patience_s: float = 0.0) -> list[str]:
         names = [thread.name for thread in threading.enumerate() if thread.name.startswith("otel-train")]
         if not names or time.monotonic() >= until_s:
             return names
-        time.sleep(0.005)
+        time.sleep(0.005)  # between two looks; the loop ends as soon as the threads have
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def test_names_leave_other_metrics_out() -> None:
 
 def test_points_of_changing_attributes_keep_their_own() -> None:
     """Points of several series in turns are told apart, whatever their order."""
-    key = lambda name: [{"key": "split", "value": {"stringValue": name}}]  # noqa: E731
+    key = lambda name: [{"key": "split", "value": {"stringValue": name}}]  # noqa: E731 - a line long, and used in the next lines only
     request = decode_line(
         gauge(
             {"timeUnixNano": "1", "asDouble": 1.0, "attributes": key("a")},

@@ -178,7 +178,7 @@ def test_samples_take_kind_and_unit_from_the_table() -> None:
             Sample("system.memory.usage", 2**40),
             Sample("hw.temperature", 41.0),
             Sample("my.own", 1),
-            Sample("hw.power", "no number"),  # type: ignore[arg-type]
+            Sample("hw.power", "no number"),  # type: ignore[arg-type]  # a value that callers should not give
         ],
     )
     metrics = {m.name: m for m in message(line).resource_metrics[0].scope_metrics[0].metrics}

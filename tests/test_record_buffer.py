@@ -78,7 +78,7 @@ def test_a_killed_buffer_takes_nothing_even_by_a_method_that_was_bound_before() 
     run.log.overflow_cause = FORKED
     next(loop)
     run.log.log({"a": 2.0, "b": 3.0})
-    loop.close()  # type: ignore[attr-defined]
+    loop.close()  # type: ignore[attr-defined]  # an iterator by its type, a generator in fact
     assert run.buffer.entries == []
     assert run.buffer.dropped == {FORKED: 6}
 

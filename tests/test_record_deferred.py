@@ -175,7 +175,7 @@ def test_a_copy_that_raises_costs_its_own_call() -> None:
         def copy(self, tensors: Sequence[Tensor]) -> Copy | None:
             copy = super().copy(tensors)
             if copy is not None and tensors[0].value == 1:
-                copy.ready = self.fail  # type: ignore[method-assign]
+                copy.ready = self.fail  # type: ignore[method-assign]  # the copy breaks under way
             return copy
 
         def fail(self) -> bool:

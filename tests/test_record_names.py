@@ -121,7 +121,7 @@ def test_the_description_keeps_the_users_key_and_units_come_from_define() -> Non
 def test_a_key_that_is_no_text_is_recorded_by_its_text() -> None:
     """A number as key becomes its digits."""
     run = Recording()
-    run.log.log({7: 0.5})  # type: ignore[dict-item]
+    run.log.log({7: 0.5})  # type: ignore[dict-item]  # a key that callers should not give
     assert run.stored() == {("train.7", ()): [(0, 0.5)]}
 
 

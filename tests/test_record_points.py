@@ -304,5 +304,5 @@ def test_a_resumed_run_goes_on_from_its_first_step() -> None:
 def test_a_split_that_is_no_text_is_taken_by_its_text() -> None:
     """A number as split becomes its digits."""
     run = Recording()
-    run.log.log({"a": 1.0}, split=3)  # type: ignore[arg-type]
+    run.log.log({"a": 1.0}, split=3)  # type: ignore[arg-type]  # an argument that callers should not give
     assert run.stored() == {("train.a", (("split", "3"),)): [(0, 1.0)]}

@@ -308,7 +308,7 @@ def test_a_loop_that_the_garbage_collector_ends_within_a_call_of_log_does_not_bl
 
     def close_within() -> None:
         with run.buffer.lock:
-            iterator.close()  # type: ignore[attr-defined]
+            iterator.close()  # type: ignore[attr-defined]  # an iterator by its type, a generator in fact
         done.set()
 
     threading.Thread(target=close_within, daemon=True).start()

@@ -45,7 +45,7 @@ def test_logging_arrives_with_level_place_attributes_and_exception(start: Start)
     logger = logging.getLogger("user.deep")
     run = start()
     try:
-        1 / 0  # noqa: B018
+        1 / 0  # noqa: B018 - raises, which is its purpose
     except ZeroDivisionError:
         logger.exception("failed %s", "here", extra={"shard": 3})
     run.finish()

@@ -48,7 +48,7 @@ def test_what_a_stage_raises_passes_on_and_is_recorded(start: Start) -> None:
     """The span has the error's state and the exception, the record its text, the event severity ERROR."""
     run = start()
     with pytest.raises(ZeroDivisionError), run.stage("clean"):
-        1 / 0  # noqa: B018
+        1 / 0  # noqa: B018 - raises, which is its purpose
     run.finish()
     record = recorded(run)
     assert (record.info["stages"][0]["status"], record.info["stages"][0]["error"]) == (
@@ -178,7 +178,7 @@ def test_a_late_end_of_a_loop_does_not_reset_the_epoch(start: Start) -> None:
     next(old)
     for epoch in run.epochs(7, start=5):
         if epoch == 6:
-            old.close()  # type: ignore[attr-defined]
+            old.close()  # type: ignore[attr-defined]  # an iterator by its type, a generator in fact
             assert run.epoch == 6
     run.finish()
 

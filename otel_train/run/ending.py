@@ -148,6 +148,8 @@ class ProcessEnd:
                 run.finish(exception=fault, exit_code=1)
             else:
                 run.finish(exception=fault, exit_code=exit_code)
+        if isinstance(fault, KeyboardInterrupt):
+            _note_interrupt_again()
 
     def forget(self) -> None:
         """In a forked child: the hooks stay and find no open run. The lock may have been held by another thread."""
@@ -167,6 +169,18 @@ def _finish_killed(runs: list[Run]) -> None:
 
 def _places() -> dict[int, object]:
     return {id(run): run.place for run in current.open_runs()}
+
+
+def _note_interrupt_again() -> None:
+    """Have the interpreter end the process by SIGINT, as it would have without us.
+
+    It notes an interrupt that nobody caught, and forgets it with the next text that is executed: each dataclass does
+    that while its module is imported, here or on a thread of ours. Then a shell sees code 1 and goes on with its loop.
+    """
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        pass
 
 
 PROCESS_END = ProcessEnd()

@@ -29,7 +29,7 @@ from otel_train.run.records import new_document, new_entry
 from otel_train.run.run_file import RunFile
 from otel_train.run.sink import RunSink
 from otel_train.run.spans import RunSpans
-from otel_train.run.verdict import judge, message_of
+from otel_train.run.verdict import Ending, judge, message_of
 from otel_train.runlog.recorder import Recorder, RunTrace
 from otel_train.sources.console import Console
 
@@ -262,12 +262,12 @@ class Session:
         deadline_ns = mono_ns() + int(budget_s * NS_PER_S)
         status, reason, exit_code = judge(status, reason, fault, exit_code, terminated=PROCESS_END.terminated)
         reason = None if reason is None else self.redactor.text(reason)
-        truncated = self.spans.truncate()
+        ending = Ending(status=status, reason=reason, fault=fault, exit_code=exit_code, truncated=self.spans.truncate())
         try:
             self._quiet(run, budget_s)
         finally:
             # Also where Ctrl-C ends the waiting for what comes before.
-            self._finalise(run, status, reason, fault, exit_code, truncated, deadline_ns)
+            self._finalise(run, ending, deadline_ns)
 
     def _quiet(self, run: Run, budget_s: float) -> None:
         """Have everything that still records hand over what it has, and end."""
@@ -282,17 +282,8 @@ class Session:
         if unhashed:
             run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
 
-    def _finalise(
-        self,
-        run: Run,
-        status: str,
-        reason: str | None,
-        fault: BaseException | None,
-        exit_code: int | None,
-        truncated: int,
-        deadline_ns: int,
-    ) -> None:
-        self._write_end(run, status, reason, fault, exit_code, truncated)
+    def _finalise(self, run: Run, ending: Ending, deadline_ns: int) -> None:
+        self._write_end(run, ending)
         run.points.buffer.capacity_slots = -1
         run.points.overflow_cause = "after the end"
         # A rank whose training was short may end before rank 0 has drawn the id.
@@ -303,15 +294,20 @@ class Session:
             waiting = len(run.points.buffer.entries) // SLOTS
             _log.warning("the run ended before its id was known; %d entries and all records are lost", waiting)
             return
-        ended = {"status": status, "ended": iso(wall_ns()), "exit_code": exit_code, "reason": reason}
+        ended = {
+            "status": ending.status,
+            "ended": iso(wall_ns()),
+            "exit_code": ending.exit_code,
+            "reason": ending.reason,
+        }
         written = within(
             (deadline_ns - mono_ns()) / NS_PER_S, lambda: self._close(recorder, opened, ended, deadline_ns)
         )
-        what = f" ({reason})" if reason else ""
+        what = f" ({ending.reason})" if ending.reason else ""
         faults = f"; {run.guard.faults} faults of telemetry, see the log" if run.guard.faults else ""
         hangs = "" if written else "; the disk does not answer, so the end may be missing"
         print(  # noqa: T201 - the one line that is promised at the end
-            f"otel-train: run {opened.run_id} {status}{what}: {recorder.accounting.line()}{faults}{hangs};",
+            f"otel-train: run {opened.run_id} {ending.status}{what}: {recorder.accounting.line()}{faults}{hangs};",
             f"in {opened.folder.path}",
             file=sys.stderr,
         )
@@ -332,29 +328,21 @@ class Session:
             self._opening.retire(opened.run_id)
         return True
 
-    def _write_end(
-        self,
-        run: Run,
-        status: str,
-        reason: str | None,
-        fault: BaseException | None,
-        exit_code: int | None,
-        truncated: int,
-    ) -> None:
-        attributes: dict[str, AttributeValue] = {"status": status, **run.position()}
-        if exit_code is not None:
-            attributes["exit_code"] = exit_code
-        if truncated:
-            attributes["truncated_spans"] = truncated
-        severity = "INFO" if status == "finished" else "ERROR" if status == "failed" else "WARN"
-        if fault is not None and status != "finished":
-            attributes |= run.events.exception(fault)
-            if is_out_of_memory(fault):
-                text = f"{type(fault).__name__}: {message_of(fault)}"
-                run.events.emit("health.out_of_memory", text, run.events.exception(fault))
-        body = f"run {status}" + (f": {reason}" if reason else "")
-        if reason:
-            attributes["reason"] = reason
+    def _write_end(self, run: Run, ending: Ending) -> None:
+        attributes: dict[str, AttributeValue] = {"status": ending.status, **run.position()}
+        if ending.exit_code is not None:
+            attributes["exit_code"] = ending.exit_code
+        if ending.truncated:
+            attributes["truncated_spans"] = ending.truncated
+        severity = "INFO" if ending.status == "finished" else "ERROR" if ending.status == "failed" else "WARN"
+        if ending.fault is not None and ending.status != "finished":
+            attributes |= run.events.exception(ending.fault)
+            if is_out_of_memory(ending.fault):
+                text = f"{type(ending.fault).__name__}: {message_of(ending.fault)}"
+                run.events.emit("health.out_of_memory", text, run.events.exception(ending.fault))
+        body = f"run {ending.status}" + (f": {ending.reason}" if ending.reason else "")
+        if ending.reason:
+            attributes["reason"] = ending.reason
         run.events.emit("run.end", body, attributes, severity=severity)
 
     def abandon(self) -> None:

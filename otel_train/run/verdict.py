@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 from otel_train.record.ids import new_span_id
 
 # An exception's attribute: the runs that were opened while it was being handled already.
 _SEEN = "__otel_train_seen__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ended; `truncated` counts the spans that the end found open."""
+
+    status: str
+    reason: str | None
+    fault: BaseException | None
+    exit_code: int | None
+    truncated: int
 
 
 class Flight:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from opentelemetry.sdk.metrics.export import MetricsData
-from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock, sleep
 from otel_train.record.buffer import SLOTS, Buffer
@@ -90,7 +89,7 @@ class Recorder:
         self._step_spans = StepSpans(trace.trace_id, trace.span_id)
         self._own = OwnMetrics(digest, self.accounting, self._start_ns)
         self._logs: deque[LogEntry] = deque()
-        self._spans: deque[SpanEntry | ReadableSpan] = deque()
+        self._spans: deque[SpanEntry] = deque()
         self._readings: deque[tuple[int, Sequence[Sample] | MetricsData]] = deque()
         self._flush_interval_s = flush_interval_s
         self._clock = clock
@@ -115,10 +114,6 @@ class Recorder:
     def emit_span(self, entry: SpanEntry) -> None:
         """Take one finished span."""
         self._queue(self._spans, entry, "traces")
-
-    def emit_sdk_span(self, span: ReadableSpan) -> None:
-        """Take a finished span of the SDK; it is turned into an entry on the writer's thread."""
-        self._queue(self._spans, span, "traces")
 
     def emit_samples(self, time_ns: int, samples: Sequence[Sample]) -> None:
         """Take readings made at one wall time."""

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from opentelemetry.sdk.metrics.export import MetricsData
-from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_train.clock import Clock, sleep
 from otel_train.otlp.encode import LineEncoder
-from otel_train.otlp.from_sdk import metrics_line, span_entry
+from otel_train.otlp.from_sdk import metrics_line
 from otel_train.otlp.histogram import HistogramData
 from otel_train.record.entries import AttributeValue, Column, LogEntry, Sample, SpanEntry
 from otel_train.runlog.accounting import Accounting
@@ -104,13 +103,9 @@ class RunLines:
         ends = [entry for entry in entries if entry.event_name == "run.end"]
         self._encode("logs", self._encoder.logs, ends, must=True)
 
-    def spans(self, spans: Sequence[SpanEntry | ReadableSpan]) -> None:
-        """Write finished spans, those of the SDK too."""
-
-        def line(batch: Sequence[SpanEntry | ReadableSpan]) -> bytes:
-            return self._encoder.spans([item if isinstance(item, SpanEntry) else span_entry(item) for item in batch])
-
-        self._encode("traces", line, spans)
+    def spans(self, spans: Sequence[SpanEntry]) -> None:
+        """Write finished spans."""
+        self._encode("traces", self._encoder.spans, spans)
 
     def _encode(
         self, signal: str, encode: Callable[[Sequence[T]], bytes], items: Sequence[T], *, must: bool = False
