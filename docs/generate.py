@@ -12,6 +12,8 @@ from typing import Any
 
 from otel_train.config import SETTINGS
 from otel_train.semconv import EVENTS, GPU_ATTRIBUTES, METRICS, RUN_STATES, SEVERITIES, SPLITS, Metric
+from otel_train.watch.conditions import CONDITIONS, Condition
+from otel_train.watch.thresholds import ALERT_SETTINGS
 
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py from the tables of the program; change those, then run `make docs`. -->"
@@ -29,6 +31,14 @@ GROUPS = (
     ("Values that you log", ("train.",), "One gauge for each key of `run.log`."),
     ("Training", ("dl.step", "dl.epoch", "dl.data", "dl.phase", "dl.nonfinite", "dl.checkpoint"), ""),
     ("The run", ("dl.run",), ""),
+    (
+        "Health",
+        (
+            *("dl.alert", "dl.steps_since_improvement", "dl.overfit", "dl.grad", "dl.step.age", "dl.data.wait.share"),
+            *("dl.gpu", "dl.memory"),
+        ),
+        "Written every 15 s and when a condition begins or ends; see [health](health.md).",
+    ),
     ("Host and container", ("system.", "container.", "dl.container."), "Read every `sample_interval_s`."),
     ("Process", ("process.",), "Read every `sample_interval_s`."),
     (
@@ -39,6 +49,51 @@ GROUPS = (
         "the card, its place on the machine, and for a MIG slice the card and the instances.",
     ),
     ("What otel-train says of itself", ("otel_train.",), ""),
+)
+# The texts of the page on health that no table holds.
+FORMULAS = (
+    "## How the values are computed",
+    "### Plateau",
+    "`dl.steps_since_improvement` is counted for every metric with a direction: those named loss or error (also "
+    "`total_loss`), and those of `run.define(name, goal=…)`. One evaluation is one value: what is logged under "
+    "validation at one step is averaged. Training's values are averaged over windows of a twentieth of "
+    "`plateau_steps`, 100 steps, and of a quarter of it: the short ones date an improvement well, the long ones see a "
+    "slow one through the noise of batches.",
+    "A value v is an improvement on the best b if v < b - max(`plateau_percent` of |b|, twice the median of the last "
+    "nine rises from one value to the next). A noisy loss is not better for a lucky batch. With goal max the same "
+    "holds of -v; around zero and below, |b| is what the percentage is of. NaN and infinities never improve. The "
+    "count is 0 until three values in a row were no improvement; it grows with the values, not between evaluations.",
+    "The plateau is that of the loss on validation; where none is logged, of the loss; where nothing is called just "
+    "loss, all metrics with a direction must stand still. Points on another axis than step are not watched. A loop "
+    "that gives no steps has one for each call, so with a call an epoch `plateau_steps` are epochs.",
+    "### Overfit",
+    "`dl.overfit.gap` = (validation - training) / scale at each evaluation. Training is the mean of what was logged "
+    "since the evaluation before. The scale is the training loss at the beginning: the median of its first five "
+    "values, fewer where the first evaluation comes sooner, or the present training loss where that is greater. The "
+    "gap is the part of what training gained that does not carry over. Measured by the present training loss alone, "
+    "every model that fits its data well would be overfit. `run.json` keeps the scale, so that a resumed run is "
+    "measured alike. Only the metric that is called loss alerts, where there is one.",
+    "### Gradients",
+    "Watched are metrics named `grad_norm`, `gradient_norm`, `grad/norm`, `gnorm` and the like. The usual norm is the "
+    "median of the last 100 finite ones, known from the twentieth on. `dl.grad.excess` is the least of the last three "
+    "norms, each divided by the usual one; a norm that is not finite counts as infinite. `dl.grad.recent_max` is the "
+    "greatest of the last 100 finite norms.",
+    "### Pace",
+    "`dl.step.age` is the time since the last step of `run.steps` of any split; in a loop by hand since the last call "
+    "of `log`. It is 0 while nothing is due: outside of the loop over steps, in an evaluation (a loop of another "
+    "split), in `run.save_checkpoint`, in phases whose name says evaluation, validation, test, checkpoint or save, and "
+    "in stages without training. The threshold is max(`stalled_factor` x usual step time, `stalled_min_s`); "
+    "the usual step time is the median of the last 200, in a loop by hand that of the calls, or a fifth of the "
+    "longest pause between these, if that is more. There is "
+    "no age before the second step and after the end. Only the monotonic clock is used.",
+    "`dl.data.wait.share` is the wait of the training steps of the last five minutes by their time, known after "
+    "twenty steps and a minute; the run's very first step, the start of the loader, is left out.",
+    "### Machine",
+    "`dl.gpu.busy.share` is the mean of `hw.gpu.utilization` over `gpu_idle_s` of training; readings within a stage "
+    "without training do not count, and after a pause of a minute it begins anew. Reasons of a low clock that count "
+    "are `hw_slowdown`, `hw_thermal_slowdown`, `sw_thermal_slowdown` and `hw_power_brake_slowdown`. ECC errors count "
+    "from the run's beginning. `dl.memory.share` is the greater of the host's share in use and of (usage - cached "
+    "files not used of late) / limit of the control group. Temperature, clock, disk and memory must hold for a minute.",
 )
 
 
@@ -54,13 +109,21 @@ def code(text: str) -> str:
 
 
 def page(*parts: str) -> str:
-    """Return a page of these paragraphs, wrapped where they are neither heading, table nor note."""
-    return "\n\n".join(part if part[0] in "#|<" else wrap(part) for part in parts if part) + "\n"
+    """Return a page of these paragraphs, wrapped where they are neither heading, table, note nor block of code."""
+    return "\n\n".join(part if part.startswith(("#", "|", "<", "```")) else wrap(part) for part in parts if part) + "\n"
 
 
 def wrap(text: str) -> str:
     """Return a paragraph in lines that an editor shows; code is never broken."""
     return textwrap.fill(text, width=118, break_long_words=False, break_on_hyphens=False)
+
+
+def group_of(metric: Metric) -> str:
+    """Return the title of the group whose prefix says most of a metric's name."""
+    fitting = [
+        (prefix, title) for title, prefixes, _ in GROUPS for prefix in prefixes if metric.name.startswith(prefix)
+    ]
+    return max(fitting, key=lambda pair: len(pair[0]), default=("", ""))[1]
 
 
 def metric_cells(metric: Metric) -> tuple[str, ...]:
@@ -80,7 +143,7 @@ def metrics_page() -> str:
         "grows, an updowncounter a sum that may fall, a histogram a distribution.",
     ]
     for title, prefixes, remark in GROUPS:
-        cells = [metric_cells(metric) for metric in METRICS.values() if metric.name.startswith(prefixes)]
+        cells = [metric_cells(metric) for metric in METRICS.values() if group_of(metric) == title]
         if prefixes == ("train.",):
             cells = [("`train.<key>`", "gauge", "that of `run.define`", "`split`", "What `run.log` was given.")]
         parts += [f"## {title}", remark, table(("name", "kind", "unit", "attributes", "what it is"), cells)]
@@ -137,7 +200,9 @@ def settings_page() -> str:
         "Sizes are written like `20GB` (decimal) or `64MiB` (binary). `every` is a mapping in Python and in the file, "
         "and `train.*=10,train.lr=epoch` in the variable: a pattern of metric names, and the steps of which one is "
         "kept, or `epoch` for one point an epoch.",
-        "`endpoint` is checked, and used for nothing yet: this version sends nothing over the network.",
+        "`endpoint` is the base of all three signals. The other variables of OpenTelemetry's exporters (headers, "
+        "certificates, timeout, compression, protocol, an endpoint for each signal) mean what its specification says; "
+        "see [stack.md](stack.md#connect-a-training).",
         "## Other arguments of init()",
         table(("argument", "what it does"), [(code(name), text) for name, text in ARGUMENTS]),
         "## Other variables",
@@ -157,9 +222,50 @@ def settings_page() -> str:
     )
 
 
+def threshold_cells(condition: Condition) -> tuple[str, ...]:
+    """Return the row of one condition: its name, what it compares, and the keys that change it."""
+    keys = ", ".join(f"`{key}` {ALERT_SETTINGS[key].default:g}" for key in (condition.setting, *condition.also))
+    return code(condition.name), condition.summary, code(condition.metric), keys, condition.severity
+
+
+def health_page() -> str:
+    """Return the page of health conditions: formulas, thresholds, and how to change them."""
+    return page(
+        "# Health",
+        NOTE,
+        "otel-train watches a run while it is written, on the writer's thread. When a condition begins it writes one "
+        "event `health.<condition>` into the run log, and one more, at severity INFO with the attribute `cleared`, "
+        "when it is over: the value must have come back by 5 % of the threshold, so that a value that wavers is one "
+        "condition. `otel-train show` and the report list them. With the stack, an alert rule compares the same value "
+        "with the run's own threshold, `dl.alert.threshold`; what to do then stands in the [runbook](runbook.md).",
+        '```python\notel_train.init(alerts={"plateau_steps": 500, "overfit_gap": 0.2, "gpu_utilization": "off"})\n```',
+        "Or by a variable:",
+        "```sh\nexport OTEL_TRAIN_ALERTS=plateau_steps=500,overfit_gap=0.2,gpu_utilization=off\n```",
+        "0, None and off switch a condition off. An unknown key and a wrong number raise `ConfigError` at `init()`.",
+        "## Conditions",
+        table(
+            ("condition", "when, by default", "value", "keys and defaults", "severity"),
+            [threshold_cells(condition) for condition in CONDITIONS.values()],
+        ),
+        "`failed` and `lost` are alerts alone: the run log says how a run ended by `run.end`, and who finds a dead run "
+        "marks it. `health.nonfinite` is written once for each metric, and never taken back.",
+        "## Keys of alerts",
+        table(
+            ("key", "default", "unit", "what it is"),
+            [(code(row.name), f"{row.default:g}", row.unit, row.help) for row in ALERT_SETTINGS.values()],
+        ),
+        *FORMULAS,
+    )
+
+
 def pages() -> dict[str, str]:
     """Return the text of each generated page by its file name."""
-    return {"metrics.md": metrics_page(), "events.md": events_page(), "settings.md": settings_page()}
+    return {
+        "metrics.md": metrics_page(),
+        "events.md": events_page(),
+        "settings.md": settings_page(),
+        "health.md": health_page(),
+    }
 
 
 def main() -> None:

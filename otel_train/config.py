@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from otel_train.errors import ConfigError
 from otel_train.semconv import severity_number
@@ -107,6 +107,18 @@ def _every(value: Any) -> dict[str, int]:
     return parsed
 
 
+def _alerts(value: Any) -> dict[str, Any]:
+    """Accept a mapping of names to numbers, or `name=number,name=number`; what names there are is checked with them."""
+    if isinstance(value, str):
+        parts = [part for part in value.split(",") if part.strip()]
+        if not all("=" in part for part in parts):
+            raise ValueError("use name=number,name=number, such as plateau_steps=500,overfit_gap=0.2")
+        value = {name.strip(): number.strip() for name, _, number in (part.partition("=") for part in parts)}
+    if not isinstance(value, Mapping):
+        raise ValueError('use a mapping from names to numbers, such as {"plateau_steps": 500}')
+    return {str(name): number for name, number in value.items()}
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -139,7 +151,34 @@ def _endpoint(value: Any) -> str:
     return str(value)
 
 
-def _folder(value: Any) -> str:
+def _port(value: Any) -> int | None:
+    """Accept a port; 0 takes one that is free, `none` lifts what a file says."""
+    if str(value).strip().lower() in ("none", ""):
+        return None
+    port: int = _number(0, 65_535, whole=True)(value)
+    return port
+
+
+def _sender(value: Any) -> str:
+    if value not in ("thread", "process", "none"):
+        raise ValueError('use "thread", "process" or "none"')
+    return str(value)
+
+
+def _age(value: Any) -> float | None:
+    """Seconds; None where `none` is said, so that a file's limit can be lifted."""
+    if str(value).strip().lower() == "none":
+        return None
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError("use a duration above 0, such as 7d, or none")
+    return seconds
+
+
+def _folder(value: Any) -> str | Literal[False]:
+    """Accept a path, or False for none; in variables and files `false` and `none` say that too."""
+    if value is False or (isinstance(value, str) and value.strip().lower() in ("false", "none")):
+        return False
     try:
         path = os.fsdecode(value)
     except TypeError:
@@ -171,7 +210,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "project", "OTEL_SERVICE_NAME", None, _text, "Project, the resource's service.name; else the script's folder."
     ),
-    Setting("dir", "OTEL_TRAIN_DIR", "./runs", _folder, "Root folder of the runs."),
+    Setting(
+        "dir",
+        "OTEL_TRAIN_DIR",
+        "./runs",
+        _folder,
+        "Root folder of the runs; false or none for a run without a folder, which is only sent to the endpoint.",
+    ),
     Setting("name", "OTEL_TRAIN_NAME", None, _text, "A readable name of the run; else one is made of its id."),
     Setting(
         "group", "OTEL_TRAIN_GROUP", None, _text, "Runs that belong together, such as the folds of one experiment."
@@ -247,8 +292,43 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         _number(0.1, 600),
         "Seconds that finish() takes at most.",
     ),
+    Setting(
+        "alerts",
+        "OTEL_TRAIN_ALERTS",
+        {},
+        _alerts,
+        "Thresholds of this run's health conditions, by name; 0 switches one off. See docs/health.md.",
+    ),
     Setting("git", "OTEL_TRAIN_GIT", True, _flag, "Record commit, branch, remote, and the patch of what differs."),
     Setting("endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None, _endpoint, "OTLP endpoint of a Collector."),
+    Setting(
+        "sender",
+        "OTEL_TRAIN_SENDER",
+        "thread",
+        _sender,
+        "Who sends the run log to the endpoint: a thread, a process of its own, which outlives a kill, or none.",
+    ),
+    Setting(
+        "prometheus_port",
+        "OTEL_TRAIN_PROMETHEUS_PORT",
+        None,
+        _port,
+        "Port on which a Prometheus may scrape present values; with several local ranks each adds its number.",
+    ),
+    Setting(
+        "prometheus_host",
+        "OTEL_TRAIN_PROMETHEUS_HOST",
+        "127.0.0.1",
+        _text,
+        "Address to listen on for that; 0.0.0.0 lets other machines in.",
+    ),
+    Setting(
+        "max_log_age",
+        "OTEL_TRAIN_MAX_LOG_AGE",
+        None,
+        _age,
+        "Age beyond which log records are not sent but counted, such as 7d: Loki refuses older ones.",
+    ),
 )
 
 BY_NAME: Final[dict[str, Setting]] = {setting.name: setting for setting in SETTINGS}

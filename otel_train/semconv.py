@@ -37,6 +37,11 @@ STEP: Final = "dl.step"
 EPOCH: Final = "dl.epoch"
 EVENT_NAME: Final = "event.name"
 STAGE: Final = "dl.stage"
+ALERT: Final = "alert"
+# True on the event that says that a health condition is over.
+CLEARED: Final = "cleared"
+SIGNAL: Final = "signal"
+OUTCOME: Final = "outcome"
 TRUNCATED: Final = "dl.truncated"
 ANNOUNCES: Final = "dl.announces"
 # Whose consumption: main (the process that was started) or children (its data loader workers and the like).
@@ -65,6 +70,10 @@ EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACK: Final = "exception.stacktrace"
 ATTRIBUTES_LEFT_OUT: Final = "otel_train.attributes_left_out"
+# What the sender had to cut for a store: names of attributes, those beyond the number it takes, and a body's bytes.
+ATTRIBUTES_CUT: Final = "otel_train.attributes_cut"
+ATTRIBUTES_REST: Final = "otel_train.attributes_rest"
+BODY_CUT: Final = "otel_train.body_cut"
 PROGRESS_REDRAWS: Final = "progress.redraws"
 SUPPRESSED_COUNT: Final = "log.suppressed.count"
 SUPPRESSED_TEMPLATE: Final = "log.suppressed.template"
@@ -74,7 +83,7 @@ SUPPRESSED_LAST: Final = "log.suppressed.last_time"
 
 SPLITS: Final = ("train", "val", "test")
 # Every state is written each time, 1 for the present one and 0 for the others: a store keeps series side by side.
-RUN_STATES: Final = ("running", "finished", "failed", "interrupted", "killed")
+RUN_STATES: Final = ("running", "finished", "failed", "interrupted", "killed", "lost")
 DEFAULT_AXIS: Final = "step"
 
 
@@ -111,8 +120,63 @@ _ROWS: Final = (
     Metric("dl.step.last_time", "s", "gauge", "Unix time at which the last step ended."),
     Metric("dl.step.usual_time", "s", "gauge", "Median duration of the last steps, by the host's clock."),
     Metric("dl.run.heartbeat", "s", "gauge", "Unix time at which the process was last alive."),
+    Metric(
+        "dl.run.progress", "1", "gauge", "Share of the training that is done, 0 to 1: of its epochs, or its one loop."
+    ),
     Metric("dl.run.state", "", "gauge", "1 for the present state of the run, 0 for the others.", (STATE,)),
     Metric("dl.nonfinite", "", "counter", "Values that were NaN or infinite.", (METRIC, SPLIT, "kind")),
+    # Health: each value stands beside the run's own threshold, so that a rule compares two gauges.
+    Metric(
+        "dl.alert.threshold",
+        "",
+        "gauge",
+        "The run's own threshold of a condition, in the unit of its value; +Inf (0 for a lower bound) where it is off.",
+        (ALERT,),
+    ),
+    Metric(
+        "dl.steps_since_improvement",
+        "",
+        "gauge",
+        "Steps since a metric with a direction was last better by plateau_percent; 0 until three values in a row "
+        "were not.",
+        (METRIC, SPLIT),
+    ),
+    Metric(
+        "dl.overfit.gap",
+        "",
+        "gauge",
+        "Validation loss above training loss over the same steps, as a share of the training loss at the beginning.",
+        (METRIC,),
+    ),
+    Metric("dl.grad.usual", "", "gauge", "Median of the last 100 finite gradient norms.", (METRIC,)),
+    Metric(
+        "dl.grad.excess",
+        "",
+        "gauge",
+        "Least of the last three gradient norms, each by the usual one before it; +Inf where none is finite.",
+        (METRIC,),
+    ),
+    Metric("dl.grad.recent_max", "", "gauge", "Greatest of the last 100 gradient norms.", (METRIC,)),
+    Metric(
+        "dl.step.age",
+        "s",
+        "gauge",
+        "Time since the last step ended; 0 in evaluation, checkpoints and stages other than training.",
+    ),
+    Metric("dl.data.wait.share", "", "gauge", "Share of the step time of the last five minutes waiting for data."),
+    Metric(
+        "dl.gpu.busy.share",
+        "",
+        "gauge",
+        "Mean utilisation of a GPU over the last gpu_idle_s seconds of a run that makes steps, 0 to 1.",
+        GPU_ATTRIBUTES,
+    ),
+    Metric(
+        "dl.memory.share",
+        "",
+        "gauge",
+        "Share of memory in use, of the host or of the control group's limit, whichever is greater, 0 to 1.",
+    ),
     Metric("dl.checkpoint.time", "s", "gauge", "Duration of one checkpoint save, by the host's clock."),
     Metric("dl.checkpoint.size", "By", "gauge", "Size of a saved checkpoint."),
     # The machine: semantic conventions for system, process and hardware metrics.
@@ -137,6 +201,12 @@ _ROWS: Final = (
     Metric("system.filesystem.utilization", "1", "gauge", "Share of the run folder's file system in use, 0 to 1."),
     Metric("container.memory.usage", "By", "updowncounter", "Memory of the control group, where it has a limit."),
     Metric("dl.container.memory.limit", "By", "updowncounter", "Memory that the control group may use."),
+    Metric(
+        "dl.container.memory.reclaimable",
+        "By",
+        "updowncounter",
+        "Of the control group's memory, cached files that the kernel gives back when memory is short.",
+    ),
     Metric("dl.container.cpu.limit", "{cpu}", "updowncounter", "CPUs that the control group may keep busy."),
     Metric(
         "dl.container.oom_kills",
@@ -220,6 +290,15 @@ _ROWS: Final = (
     Metric("otel_train.logs", "{record}", "counter", "Log records by what became of them.", ("outcome",)),
     Metric("otel_train.spans", "{span}", "counter", "Spans by what became of them.", ("outcome",)),
     Metric("otel_train.runlog.size", "By", "gauge", "Bytes this process has in the run's folder."),
+    Metric(
+        "otel_train.export.items",
+        "{item}",
+        "counter",
+        "Points, log records and spans by what became of them on the way to the first hop.",
+        (SIGNAL, OUTCOME),
+    ),
+    Metric("otel_train.export.queue", "By", "gauge", "Bytes of the run log that no server has acknowledged yet."),
+    Metric("otel_train.export.retries", "{request}", "counter", "Requests that were sent again.", (SIGNAL,)),
 )
 
 METRICS: Final[dict[str, Metric]] = {row.name: row for row in _ROWS}
@@ -248,6 +327,18 @@ _EVENTS: Final = (
     Event("stage.start", "INFO", "A stage began."),
     Event("stage.end", "INFO", "A stage ended, with its outputs."),
     Event("health.nonfinite", "ERROR", "A metric was NaN or infinite for the first time."),
+    Event("health.plateau", "WARN", "The loss stands still; at INFO, with cleared=true, it goes down again."),
+    Event("health.overfit", "WARN", "Validation loss is too far above training loss; cleared as above."),
+    Event("health.gradient_exploding", "WARN", "Gradient norms far above their usual value; cleared as above."),
+    Event("health.gradient_vanishing", "WARN", "Gradient norms of practically zero; cleared as above."),
+    Event("health.stalled", "ERROR", "No step for ten times the usual step time; cleared as above."),
+    Event("health.data_wait", "WARN", "Much of the step time is waiting for data; cleared as above."),
+    Event("health.gpu_idle", "WARN", "A GPU was hardly used for ten minutes of training; cleared as above."),
+    Event("health.gpu_hot", "WARN", "A GPU is too hot; cleared as above."),
+    Event("health.gpu_throttled", "WARN", "A GPU is slowed down by heat or power supply; cleared as above."),
+    Event("health.gpu_ecc", "ERROR", "A GPU has uncorrected memory errors; cleared after ten minutes without."),
+    Event("health.disk_full", "WARN", "The run folder's file system is nearly full; cleared as above."),
+    Event("health.memory_full", "WARN", "Memory of host or control group is nearly full; cleared as above."),
     Event("health.data_loading", "ERROR", "The data loader raised an exception."),
     Event("health.out_of_memory", "ERROR", "The host or a device ran out of memory."),
     Event("log.suppressed", "WARN", "So many records like the sampled ones were counted and not kept."),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_train.clock import NS_PER_S
+from otel_train.errors import RunFolderError
 from otel_train.record.entries import LogEntry, SpanEntry
 from otel_train.record.names import normalise_split, series_name
 from otel_train.runlog.reader import RunReader
@@ -192,6 +193,8 @@ def recorded(run: Run | str | PathLike[str]) -> Recorded:
     else:
         if not run.finished:
             run.flush()
+        if run.path is None:
+            raise RunFolderError(f"run {run.id} has no folder: it was made with dir=False")
         path = run.path
     reader = RunReader(path)
     points: list[Point] = []

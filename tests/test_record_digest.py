@@ -53,6 +53,16 @@ def test_a_step_slower_than_median_and_three_deviations_is_remarkable() -> None:
     assert run.digest.usual["train"].median_ns == 10 * MS
 
 
+def test_the_usual_step_is_known_from_the_second_on() -> None:
+    """The median of few, which says what is late; what is slow it does not say yet."""
+    usual = UsualStep()
+    medians = []
+    for duration_ms in (60_000, 10, 10, 20):
+        assert not usual.is_slow(duration_ms * MS)
+        medians.append(usual.median_ns / MS)
+    assert medians == [0, 30_005, 10, 15]
+
+
 def test_no_step_is_slow_before_twenty_are_known_and_the_usual_follows() -> None:
     """A first step of a minute is not slow; after a change of pace the new pace is the usual one."""
     usual = UsualStep()

@@ -113,7 +113,7 @@ def test_a_rank_that_nothing_joins_to_others_records_its_own_run(tmp_path: Path)
     )
     assert not opening.must_wait
     opened = opening.open_main(lambda run_id, attempt: {"run_id": run_id, "attempts": []})
-    opened.lock.release()
+    opened.placed.lock.release()
     assert opened.alone
     assert opened.notice == f"rank 2 records the run {opened.run_id} of its own"
     assert opened.rank_folder == run_paths(tmp_path)[0] / "attempt-1" / "rank-2"

@@ -213,21 +213,18 @@ def removed_whole_lines(lines: list[bytes], start: int, end: int, garbage: bytes
 @settings(max_examples=100, deadline=None)
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
 def test_one_wrong_byte_in_a_gzip(tmp_path_factory: pytest.TempPathFactory, place: int, byte: int) -> None:
-    """No exception; what was unpacked before the damage comes back in order; the damage is said."""
+    """No exception; either everything comes back as it was, or the damage is said."""
     count = 200
     content = bytearray(gzip.compress(b"".join(line(number) for number in range(count)), mtime=0))
     place %= len(content)
-    harmed = content[place] != byte
     content[place] = byte
     root = tmp_path_factory.mktemp("gzip")
     folder = make_run(root, lines=0)
     (rank_folder(root) / (PLAIN + ".gz")).write_bytes(content)
     reader = RunReader(folder.path)
     found = [point.value for point, _ in reader.points()]
-    # Header bytes that carry no meaning (time, system, flags of text) harm nothing.
-    if not reader.damage:
-        assert not harmed or place < 10
-        assert found == [float(n) for n in range(count)]
+    # Some bits carry no meaning: time and system in the header, the padding behind the last code.
+    assert reader.damage or found == [float(n) for n in range(count)]
 
 
 def test_a_gzip_with_a_wrong_checksum_still_gives_its_lines(tmp_path: Path) -> None:

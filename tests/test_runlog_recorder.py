@@ -158,12 +158,12 @@ def test_all_signals_reach_the_disk_and_the_end_says_so(tmp_path: Path) -> None:
 
 
 def test_the_last_heartbeat_has_the_state_and_every_other_state_as_zero(tmp_path: Path) -> None:
-    """A failed run writes failed as 1 and the other four states as 0, and how many points it recorded."""
+    """A failed run writes failed as 1 and the other states as 0, and how many points it recorded."""
     run = Written(tmp_path)
     run.log.log({"a": 1.0, "b": 2.0})
     run.stop("failed")
     states = {attributes["state"]: value for attributes, value in run.samples("dl.run.state")}
-    assert states == {"running": 0, "finished": 0, "failed": 1, "interrupted": 0, "killed": 0}
+    assert states == {"running": 0, "finished": 0, "failed": 1, "interrupted": 0, "killed": 0, "lost": 0}
     assert run.samples("otel_train.points") == [({"outcome": "recorded"}, 2)]
 
 

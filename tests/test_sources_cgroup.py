@@ -50,7 +50,8 @@ def test_version_2_in_a_container(tree):
     tree.file("memory.current", 3 * GIB)
     tree.file("cpu.max", "150000 100000")
     events = tree.file("memory.events", "low 0\nhigh 0\nmax 17\noom 2\noom_kill 2\noom_group_kill 0")
-    assert tree.read() == Cgroup(2, 8 * GIB, 3 * GIB, 1.5, events)
+    tree.file("memory.stat", f"anon 5\nactive_file 4\ninactive_file {GIB}\nslab 3")
+    assert tree.read() == Cgroup(2, 8 * GIB, 3 * GIB, 1.5, events, GIB)
     assert tree.kills() == 2
 
 
@@ -82,7 +83,8 @@ def test_version_1_has_a_hierarchy_for_each_controller(tree):
     tree.file("cpu,cpuacct/job/cpu.cfs_period_us", 100_000)
     tree.file("cpu,cpuacct/cpu.cfs_quota_us", -1)
     tree.file("cpu,cpuacct/cpu.cfs_period_us", 100_000)
-    assert tree.read() == Cgroup(1, 2 * GIB, GIB, 0.5, events)
+    tree.file("memory/job/7/memory.stat", "inactive_file 1\ntotal_inactive_file 4096\n")
+    assert tree.read() == Cgroup(1, 2 * GIB, GIB, 0.5, events, 4096)
     assert tree.kills() == 3
 
 

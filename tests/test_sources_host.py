@@ -168,6 +168,7 @@ def test_a_containers_limits_are_written_beside_the_hosts_totals(machine, tmp_pa
         "cgroup.controllers": "memory",
         "memory.max": 4 * GIB,
         "memory.current": 3 * GIB,
+        "memory.stat": f"inactive_file {GIB}",
         "cpu.max": "200000 100000",
         "memory.events": "oom_kill 1",
     }.items():
@@ -176,6 +177,7 @@ def test_a_containers_limits_are_written_beside_the_hosts_totals(machine, tmp_pa
     samples = sampler.sample(0)
     assert value(samples, "dl.container.memory.limit") == 4 * GIB
     assert value(samples, "container.memory.usage") == 3 * GIB
+    assert value(samples, "dl.container.memory.reclaimable") == GIB
     assert value(samples, "dl.container.cpu.limit") == 2.0
     assert value(samples, "dl.container.oom_kills") == 1
     identity = sampler.identify()

@@ -97,6 +97,27 @@ def test_a_run_without_an_end_is_shown_as_lost_with_its_last_sign_of_life(tmp_pa
     assert data["summary"][0]["low"] == {"value": 1.0, "place": "step 1"}
 
 
+def test_health_conditions_stand_on_top_with_their_ends(tmp_path: Path) -> None:
+    """One that is over, one that holds, one of another rank; a value that is not finite is told by its points."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [math.nan]}, steps=[7])
+    said = {"metric": "train.loss", "value": 2000, "threshold": 2000.0}
+    builder.record("Loss stands still", "WARN", event="health.plateau", at_s=3, dl__step=2099, **said)
+    builder.record(
+        "fell", event="health.plateau", at_s=9, dl__step=3099, cleared=True, **{**said, "metric": "train.other"}
+    )
+    builder.record("Run makes no steps", "ERROR", event="health.stalled", at_s=12, rank=3, metric="dl.step.age")
+    builder.record("loss is NaN", "ERROR", event="health.nonfinite", at_s=1, metric="train.loss", dl__step=7)
+    builder.record("Disk is nearly full", "WARN", event="health.disk_full", at_s=20, metric="disk")
+    builder.record("over", event="health.disk_full", at_s=80, metric="disk", cleared=True)
+    data = page_data(builder.end())
+    assert data["notices"] == [
+        {"kind": "bad", "text": "loss (train) was not finite: 1 NaN; first bad step 7."},
+        {"kind": "warn", "text": "Loss stands still; over at step 3099."},
+        {"kind": "bad", "text": "Run makes no steps (rank 3)."},
+        {"kind": "warn", "text": "Disk is nearly full; over at 2026-01-31T12:01:20.000000Z."},
+    ]
+
+
 def test_dropped_items_are_told_by_cause(tmp_path: Path) -> None:
     """Counts of the recorder's own metrics, summed over attempts; nothing is said to be dropped where nothing was."""
     builder = RunBuilder(tmp_path).attempt().attempt(2)

@@ -90,6 +90,7 @@ def as_dict(run: RunData) -> dict[str, Any]:
         "last_epoch": run.last_epoch(),
         "dropped": overview.dropped(run),
         "notices": [notice["text"] for notice in overview.notices(run, run.metrics())],
+        "health": overview.health(run),
         "metrics": rows,
         "steps": time_shares([item.series for item in run.series()]),
         "logs": {"records": run.logs.seen, "levels": dict(run.logs.levels)},

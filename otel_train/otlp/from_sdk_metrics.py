@@ -1,4 +1,4 @@
-"""Writes metrics of any type, as OpenTelemetry's SDK hands them to its exporters, as one OTLP JSON line."""
+"""Writes metrics of any type, as the SDK hands them to its exporters, and summaries, as one OTLP JSON line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from opentelemetry.sdk.metrics import export as sdk
 
 from otel_train.otlp.encode import PREFIXES, SUFFIX, exemplars_field, exponential_json, extremes_field
 from otel_train.otlp.histogram import Exemplar, HistogramValue
+from otel_train.otlp.summary import Summary, SummaryPoint
 from otel_train.otlp.values import attributes_field, name_json, number_json, point_value_json, text_json, to_bytes
 from otel_train.record.entries import AttributeValue
 
@@ -58,6 +59,8 @@ def _metric_json(metric: sdk.Metric) -> str:
     elif isinstance(data, sdk.ExponentialHistogram):
         more = f',"aggregationTemporality":{data.aggregation_temporality.value}'
         key, points = "exponentialHistogram", list(map(_exponential_point_json, data.data_points))
+    elif isinstance(data, Summary):
+        key, points, more = "summary", list(map(_summary_json, data.data_points)), ""
     else:
         return ""
     points = [point for point in points if point]
@@ -100,6 +103,18 @@ def _exponential_point_json(point: sdk.ExponentialHistogramDataPoint) -> str:
     )
     flags = f',"flags":{point.flags}' if point.flags else ""
     return f"{{{_head(point)}{exponential_json(value)}{flags}{_exemplars(point.exemplars)}}}"
+
+
+def _summary_json(point: SummaryPoint) -> str:
+    start = f'"startTimeUnixNano":"{point.start_ns}",' if point.start_ns else ""
+    quantiles = ",".join(
+        f'{{"quantile":{number_json(quantile)},"value":{number_json(value)}}}' for quantile, value in point.quantiles
+    )
+    quantiles = f',"quantileValues":[{quantiles}]' if quantiles else ""
+    return (
+        f'{{{attributes_field(point.attributes)}{start}"timeUnixNano":"{point.time_ns}",'
+        f'"count":"{point.count}","sum":{number_json(point.sum)}{quantiles}}}'
+    )
 
 
 def _head(point: Any) -> str:

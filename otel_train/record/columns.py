@@ -21,6 +21,16 @@ POINTS_PER_LINE: Final = 200
 
 
 @dataclass(slots=True)
+class Taken:
+    """Points of one series as they were taken, in order."""
+
+    series: Series
+    times_ns: Sequence[int]
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(slots=True)
 class Blocks:
     """Columns to be written, one line a block, and what became of the points of a batch."""
 
@@ -28,6 +38,8 @@ class Blocks:
     points: int = 0
     nonfinite: list[NonFinite] = field(default_factory=list)
     best: list[Best] = field(default_factory=list)
+    # The same points once more, by series, for whoever watches them.
+    taken: list[Taken] = field(default_factory=list)
     # What could not be written, by cause, and the faults of our own among the causes.
     lost: Counter[str] = field(default_factory=Counter)
     faults: list[Exception] = field(default_factory=list)
@@ -148,6 +160,7 @@ class PointTable:
                 Column(series.name, times_ns, column_values, series.attributes, unit, series.description, narrow)
             )
             points += len(column_values)
+            result.taken.append(Taken(series, times_ns, steps, column_values))
             bad, best = self._summaries.add(series, times_ns, steps, column_values)
             if bad:
                 result.nonfinite.append(bad)

@@ -77,6 +77,9 @@ class UsualStep:
         slow = bool(self.limit_ns) and duration_ns > self.limit_ns
         self._durations_ns.append(duration_ns)
         self._until_renewal -= 1
+        if not self.limit_ns and len(self._durations_ns) >= 2:
+            # Few steps say how long one takes about; what is slow they do not say yet.
+            self.median_ns = int(median(self._durations_ns))
         if self._until_renewal <= 0:
             self._until_renewal = RENEW_EVERY
             middle = median(self._durations_ns)

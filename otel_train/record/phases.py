@@ -50,6 +50,11 @@ class Phase:
             buffer.drop(log.overflow_cause, 1)
         self._start_ns = self._outer.pop() if self._outer else 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its thread is within it."""
+        return self._start_ns != 0
+
 
 class PhaseTable(threading.local):
     """The phases of the calling thread by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from otel_train.record.phases import NoPhase, Phase
 from otel_train.run.current import current_run
@@ -27,7 +27,7 @@ def init(
     seed: int | None = None,
     run_id: str | None = None,
     resume: str | None = None,
-    dir: str | PathLike[str] | None = None,  # noqa: A002 - the word that people look for
+    dir: str | PathLike[str] | Literal[False] | None = None,  # noqa: A002 - the word that people look for
     **settings: Any,
 ) -> Run:
     """Start a run, and return it; use it as a context manager, or call `finish()`, or just let the process end.
@@ -35,7 +35,8 @@ def init(
     `project` is the resource's service.name; without it `OTEL_SERVICE_NAME`, else the script's folder. `config` is a
     mapping, Namespace, dataclass or OmegaConf. `seed` seeds Python's `random`, NumPy and torch, and is recorded.
     `resume` continues an earlier run, by its id, as a new attempt in the same folder; "auto" continues the one that the
-    scheduler requeued, else starts a new one. `dir` is the root folder of all runs (`OTEL_TRAIN_DIR`, else `./runs`).
+    scheduler requeued, else starts a new one. `dir` is the root folder of all runs (`OTEL_TRAIN_DIR`, else `./runs`);
+    False writes nothing to any disk: what is recorded is only sent to `endpoint`.
     `settings` are the others of `otel_train.config.SETTINGS`, such as `console="pretty"`, `every={"train.*": 10}`,
     `capture_output=True`. With `OTEL_SDK_DISABLED=true` nothing is recorded.
 

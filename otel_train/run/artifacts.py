@@ -133,7 +133,8 @@ class Artifacts:
         def describe(facts: dict[str, Any]) -> None:
             context = self._context(facts, best=best, iterations=iterations, metrics=metrics)
             contexts.append(context)
-            archive_context(run.path, context)
+            if run.path is not None:
+                archive_context(run.path, context)
 
         try:
             with active(span):
@@ -192,7 +193,8 @@ class Artifacts:
                 if facts.get("sha256"):
                     known = {**facts, "path": facts.get("absolute", facts["path"])}
                     context = self._context(known, best=best, iterations=iterations, metrics=None)
-                    archive_context(run.path, context)
+                    if run.path is not None:
+                        archive_context(run.path, context)
                     self._write_beside(known, context)
                     facts = known
                 record = {**facts, "role": "logged", **place, "best": best}
@@ -209,7 +211,7 @@ class Artifacts:
         run = self._run
         place = self._place()
         span = trace.get_current_span()
-        roots = [run.session.root]
+        roots = [] if run.session.root is None else [run.session.root]
 
         def keep(parent: dict[str, Any] | None, fault: BaseException | None) -> None:
             with run.guard("log_base_model"):

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from otel_train.record.phases import NoPhase
-from otel_train.run.run import Run, check_status
+from otel_train.run.run import Run
 from otel_train.run.stage import NoStage
+from otel_train.run.verdict import check_status
 
 if TYPE_CHECKING:
     from otel_train.config import Settings
@@ -91,6 +92,9 @@ class DisabledRun(Run):
         """Record nothing."""
 
     def event(self, name: str, body: str = "", attributes: Mapping[str, Any] | None = None) -> None:
+        """Record nothing."""
+
+    def record_registry(self, registry: Any = None, **about: Any) -> None:
         """Record nothing."""
 
     def position(self) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class EpochLoop:
         outer = own = run.points.epoch
         span: Any = None
         activation: Activation | None = None
+        with run.guard("epochs"):
+            run.progress.epochs_begin(self, self._epochs)
         try:
             for epoch in self._epochs:
                 own = run.points.epoch = _number(epoch)
@@ -39,9 +41,11 @@ class EpochLoop:
                 yield epoch
                 self._end(span, activation)
                 span = activation = None
+                run.progress.epoch_ends(self)
         finally:
             # Also where the loop is left by `break` or an exception; that may be late, when another loop is at work.
             self._end(span, activation)
+            run.progress.epochs_end(self)
             if run.points.epoch == own:
                 run.points.epoch = outer
 

@@ -20,11 +20,13 @@ from otel_train.lineage.redact import Redactor
 from otel_train.lineage.run_config import RunConfig
 from otel_train.lineage.seeds import describe_seeds, seed_everything
 from otel_train.run import current
+from otel_train.run.direct import DirectOpening, check_direct, facts_without_run_json
 from otel_train.run.disabled import DisabledRun
 from otel_train.run.ending import PROCESS_END, at_end_of_worker
 from otel_train.run.opening import Opening
 from otel_train.run.run import Run
 from otel_train.run.session import Session
+from otel_train.run.watching import thresholds_of
 from otel_train.runlog.folder import check_run_id
 
 _log = logging.getLogger("otel_train")
@@ -45,6 +47,8 @@ def start(
     seeds = seed_everything(seed) if seed is not None else describe_seeds()
     if is_disabled(environ):
         return DisabledRun(checked, run_config)
+    if checked["dir"] is False:
+        check_direct(checked, environ, resume)
     former = current.made_here()
     if former is not None:
         _log.warning("init() ends run %s, which was open in this thread", former.session.label)
@@ -53,14 +57,12 @@ def start(
         former.finish()
     ranks = detect_ranks(environ, loaded_distributed(), read_identity())
     project_text = project_name(checked["project"], environ, script_path(), os.getcwd())
-    opening = Opening(
-        Path(checked["dir"]).absolute(),
-        ranks,
-        run_id=run_id,
-        resume=resume,
-        project=project_text,
-        sequence=next_sequence() if ranks.shared else 0,
-    )
+    sequence = next_sequence() if ranks.shared else 0
+    if checked["dir"] is False:
+        opening: Opening = DirectOpening(ranks, run_id=run_id, sequence=sequence)
+    else:
+        root = Path(checked["dir"]).absolute()
+        opening = Opening(root, ranks, run_id=run_id, resume=resume, project=project_text, sequence=sequence)
     session = Session(
         checked,
         project=project_text,
@@ -85,7 +87,9 @@ def _checked(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Settin
     for key, value in arguments.items():
         if key not in BY_NAME:
             raise ConfigError(key, value, f"init() has no such argument; settings are {', '.join(sorted(BY_NAME))}")
-    return resolve(arguments, environ)
+    settings = resolve(arguments, environ)
+    thresholds_of(settings)
+    return settings
 
 
 def _check_identity(run_id: str | None, resume: str | None) -> None:
@@ -134,7 +138,9 @@ def _first_step(former: Mapping[str, Any] | None) -> int:
 
 def _announce(run: Run, ranks: Ranks) -> None:
     with run.guard("init"):
-        run.events.emit("run.start", f"run started in {run.session.root}", {"dl.launcher": ranks.launcher})
+        started = f"run started in {run.session.root}" if run.session.root else "run started without a folder"
+        about = facts_without_run_json(run) if run.session.root is None and ranks.is_main else {}
+        run.events.emit("run.start", started, {"dl.launcher": ranks.launcher, **about})
         if len(run.config) and ranks.is_main:
             run.events.emit("run.config", _flat(run.config.plain()))
         for notice in ranks.notices:

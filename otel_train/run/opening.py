@@ -22,20 +22,45 @@ from otel_train.runlog.lock import WriterLock
 RANK_WAIT_NS = 120 * NS_PER_S
 
 
-@dataclass(slots=True)
-class Opened:
-    """The run that this process writes to, and where. `former` is run.json as an earlier attempt left it."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run is on disk: its folder, this rank's folder in it, and the lock of who writes there."""
 
-    run_id: str
-    attempt: int
     folder: RunFolder
     rank_folder: Path
     lock: WriterLock
+
+
+@dataclass(slots=True)
+class Opened:
+    """The run that this process writes to. `former` is run.json as an earlier attempt left it."""
+
+    run_id: str
+    attempt: int
+    # None without a folder: nothing is written to any disk.
+    place: Place | None
     former: Mapping[str, Any] | None = None
     resumed_from: int | None = None
     notice: str = ""
     # A rank other than 0 that found nobody to join.
     alone: bool = False
+
+    @property
+    def placed(self) -> Place:
+        """The place on disk; RunFolderError where there is none."""
+        if self.place is None:
+            raise RunFolderError(f"run {self.run_id} has no folder: it was made with dir=False")
+        return self.place
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder; RunFolderError where there is none."""
+        return self.placed.folder
+
+    @property
+    def rank_folder(self) -> Path:
+        """The folder of this rank; RunFolderError where there is none."""
+        return self.placed.rank_folder
 
 
 class Opening:
@@ -163,7 +188,7 @@ class Opening:
                 f"run {run_id}: another process writes as rank {self.ranks.rank} of attempt {attempt}; "
                 "each process of a launch needs its own RANK"
             )
-        return Opened(run_id, attempt, folder, rank_folder, lock)
+        return Opened(run_id, attempt, Place(folder, rank_folder, lock))
 
     def retire(self, run_id: str) -> None:
         """Take the launch's published id back at the end, so that a later launch with the same key is a new run."""

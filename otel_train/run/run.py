@@ -22,14 +22,16 @@ from otel_train.record.steps import StepLoop
 from otel_train.record.summary import Summaries
 from otel_train.record.thinning import Thinner
 from otel_train.run import current
+from otel_train.run.activity import Activity
 from otel_train.run.artifacts import Artifacts
 from otel_train.run.ending import PROCESS_END
 from otel_train.run.epochs import EpochLoop
 from otel_train.run.events import Events, without_none
 from otel_train.run.guard import Guard, Warner
+from otel_train.run.progress import Progress
 from otel_train.run.session import Session
 from otel_train.run.stage import Paths, Stage
-from otel_train.run.verdict import Flight
+from otel_train.run.verdict import Flight, check_status
 from otel_train.semconv import EPOCH, STAGE, STEP
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from otel_train.lineage.run_config import RunConfig
 
 T = TypeVar("T")
-END_STATES = ("finished", "failed", "interrupted", "killed")
 
 
 class Run:
@@ -67,6 +68,8 @@ class Run:
         self.events = Events(self)
         self._artifacts = Artifacts(self)
         self._phases = PhaseTable()
+        self.activity = Activity(self)
+        self.progress = Progress(self.points)
         self._stages: list[str] = []
         self._ending = threading.Lock()
         self._muted = not session.ranks.is_main and settings["log_ranks"] == "main"
@@ -81,9 +84,10 @@ class Run:
         return self.session.opened().run_id
 
     @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return self.session.opened().folder.path
+    def path(self) -> Path | None:
+        """The run's folder; None without one (`dir=False`)."""
+        place = self.session.opened().place
+        return None if place is None else place.folder.path
 
     @property
     def attempt(self) -> int:
@@ -190,6 +194,8 @@ class Run:
         """
         split = normalise_split(str(split))
         owns_step = split == "train"
+        if owns_step:
+            self.progress.steps_begin(loader)
         return StepLoop(
             loader,
             self.points,
@@ -197,16 +203,9 @@ class Run:
             start=start,
             owns_step=owns_step,
             timer=cuda_timer if owns_step else lambda: None,
-            on_begin=None if owns_step else lambda: self._evaluation(split),
+            on_begin=None if owns_step else lambda: self.activity.evaluation(split),
             on_loader_fault=self.events.loader_failed,
         )
-
-    def _evaluation(self, split: str) -> Callable[[], None]:
-        """Start the span of a loop beside training; return what ends it."""
-        with self.guard("steps"):
-            span = self.spans.start("evaluation", {"split": split, **self.position()})
-            return lambda: self.spans.end(span)
-        return lambda: None
 
     def epochs(self, epochs: int | Iterable[int], *, start: int = 0) -> EpochLoop:
         """Iterate over epochs, each a span: from `start` up to but not `epochs`, or the numbers of an iterable."""
@@ -218,6 +217,7 @@ class Run:
         if name in phases:
             return phases[name]
         phase = phases[name] = Phase(str(name), self.points)
+        self.activity.note_phase(phase)
         return phase
 
     def stage(
@@ -273,7 +273,8 @@ class Run:
         `save(obj, path)` is the writer; without it torch.save where torch is loaded, else pickle. Raises
         CheckpointError where the file could not be written; the former one is then still whole.
         """
-        return self._artifacts.save(path, obj, best=best, save=save, iterations=iterations, metrics=metrics)
+        with self.activity.during("checkpoint"):
+            return self._artifacts.save(path, obj, best=best, save=save, iterations=iterations, metrics=metrics)
 
     def log_checkpoint(self, path: str | PathLike[str], *, best: bool = False, iterations: int | None = None) -> None:
         """Record a checkpoint, file or folder, that another library wrote; it is hashed off the training thread."""
@@ -295,6 +296,15 @@ class Run:
         """Record an event of the user's own, as a log record with this event name."""
         with self.guard("event"):
             self.events.emit(str(name), str(body), {**self.position(), **without_none(attributes or {})})
+
+    def record_registry(
+        self, registry: Any = None, *, every_s: float = 15.0, prefix: str = "", most_series: int = 2000
+    ) -> None:
+        """Record what a prometheus_client registry holds (None: its default one) every so often, off this thread.
+
+        Families keep their names, after `prefix`. Series beyond `most_series` are left out, with one notice.
+        """
+        self.session.prometheus.record_registry(self, registry, every_s=every_s, prefix=prefix, most_series=most_series)
 
     def position(self) -> dict[str, AttributeValue]:
         """Return step and epoch as far as they are known."""
@@ -387,9 +397,3 @@ class Run:
         self.points.buffer.kill()
         self.points.overflow_cause = "in a forked child"
         self.session.abandon()
-
-
-def check_status(status: str | None) -> None:
-    """Raise ConfigError unless a run can end so."""
-    if status is not None and status not in END_STATES:
-        raise ConfigError("status", status, f"use one of {', '.join(END_STATES)}")

@@ -28,8 +28,8 @@ class RunFile:
         """Return one that gathers changes until the run's folder is known; `redact` takes secrets out of texts."""
         return cls(None, 0, writes=True, redact=redact)
 
-    def attached(self, folder: RunFolder, attempt: int, *, writes: bool, entry: Mapping[str, Any]) -> RunFile:
-        """Return the file of a folder: it begins with the attempt's `entry`, then comes what was gathered so far."""
+    def attached(self, folder: RunFolder | None, attempt: int, *, writes: bool, entry: Mapping[str, Any]) -> RunFile:
+        """Return the file of a folder, or of none: first the attempt's `entry`, then what was gathered so far."""
         file = RunFile(folder, attempt, writes=writes, redact=self._redact)
         file.set_attempt(**entry)
         with self._lock:
@@ -89,7 +89,8 @@ class RunFile:
         """Write what was gathered; False where the disk refuses, and then it is tried again with the next flush."""
         folder = self._folder
         if folder is None:
-            return False
+            # Without a folder for good there is nothing to write.
+            return not self._writes
         with self._lock:
             changes, self._changes = self._changes, []
         if not changes:

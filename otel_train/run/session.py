@@ -22,14 +22,18 @@ from otel_train.run import current, log_sources, providers
 from otel_train.run.bounded import within
 from otel_train.run.comparing import compare
 from otel_train.run.describing import describe, for_event
+from otel_train.run.direct import DirectSending
 from otel_train.run.ending import PROCESS_END
 from otel_train.run.events import is_out_of_memory, without_none
 from otel_train.run.opening import Opened, Opening
+from otel_train.run.prometheus import RunPrometheus
 from otel_train.run.records import new_document, new_entry
 from otel_train.run.run_file import RunFile
+from otel_train.run.sending import Sending
 from otel_train.run.sink import RunSink
 from otel_train.run.spans import RunSpans
 from otel_train.run.verdict import Ending, judge, message_of
+from otel_train.run.watching import watcher_of
 from otel_train.runlog.recorder import Recorder, RunTrace
 from otel_train.sources.console import Console
 
@@ -67,7 +71,8 @@ class Session:
         self.redactor = redactor
         self.environ = dict(environ)
         self.seed = seed
-        self.root = Path(settings["dir"]).absolute()
+        # None without a folder: then nothing is written to any disk.
+        self.root = None if settings["dir"] is False else Path(settings["dir"]).absolute()
         self.name = settings["name"] or ""
         console = Console(settings["console"], level=settings["console_level"]) if settings["console"] else None
         self.sink = RunSink(level=settings["log_level"], console=console, redactor=redactor)
@@ -83,6 +88,10 @@ class Session:
         self._sampler: Sampler | None = None
         self._opening: Opening | None = None
         self._sources: log_sources.LogSources | None = None
+        self.sending: Sending | DirectSending = (
+            DirectSending(settings, self.environ) if self.root is None else Sending(settings, self.environ, ranks.rank)
+        )
+        self.prometheus = RunPrometheus(settings, ranks)
         self._start_ns = wall_ns()
 
     # Opening -------------------------------------------------------------------------------------------------------
@@ -104,11 +113,13 @@ class Session:
         if opened.former is not None:
             self.name = self.name or str(opened.former.get("run_name") or "")
         self.name = self.name or default_run_name(opened.run_id)
-        writes = self.ranks.is_main or opened.alone
+        place = opened.place
+        writes = place is not None and (self.ranks.is_main or opened.alone)
         if opened.alone:
             run.store_own()
         entry = new_entry(opened, ranks=self.ranks, start_ns=self._start_ns, config=run.config.plain(), seed=self.seed)
-        self.file = file = self.file.attached(opened.folder, opened.attempt, writes=writes, entry=entry)
+        folder = None if place is None else place.folder
+        self.file = file = self.file.attached(folder, opened.attempt, writes=writes, entry=entry)
         file.set(status="running")
         file.flush()
         resource = resource_attributes(
@@ -121,7 +132,7 @@ class Session:
         )
         marked = self.spans.mark_run(self.name, {"run_id": opened.run_id, "run_attempt": opened.attempt})
         recorder = Recorder(
-            opened.rank_folder,
+            None if place is None else place.rank_folder,
             resource,
             run.points.buffer,
             run.digest,
@@ -131,10 +142,17 @@ class Session:
             segment_bytes=self.settings["segment_size"],
             max_run_bytes=self.settings["max_run_size"],
             on_cycle=self._on_cycle(),
+            on_heartbeat=lambda: [*self.sending.samples(), *run.progress.samples()],
+            on_event=self.sink.show_health,
+            watcher=watcher_of(run, opened.former, main=self.ranks.is_main or opened.alone),
         )
         self._recorder = recorder
         self.sink.attach(recorder)
+        with run.guard("prometheus_port"):
+            self.prometheus.start(run, resource, recorder)
         recorder.start()
+        with run.guard("sending"):
+            self.sending.start(opened, recorder)
         self.opened_now = opened
         self._opened.set()
         if opened.notice:
@@ -169,7 +187,9 @@ class Session:
     def _start_machine(self) -> tuple[HostSampler, GpuSampler]:
         from otel_train.run.machine import start_machine
 
-        host, gpu, self._sampler = start_machine(self.settings, self.ranks, self.root, self.environ, self.sink)
+        host, gpu, self._sampler = start_machine(
+            self.settings, self.ranks, self.root or Path.cwd(), self.environ, self.sink
+        )
         return host, gpu
 
     def _on_cycle(self) -> Callable[[], None]:
@@ -177,6 +197,7 @@ class Session:
 
         def cycle() -> None:
             nonlocal next_ns, next_second_ns
+            self.sending.wake()
             self.file.flush()
             now_ns = mono_ns()
             if now_ns >= next_second_ns and self._sources is not None:
@@ -228,20 +249,28 @@ class Session:
         except Exception:  # noqa: BLE001 - late or failed: the record says so elsewhere
             return {}
 
-    def flush(self, timeout_s: float) -> bool:
-        """Put on disk what was recorded so far."""
+    def flush(self, timeout_s: float, *, send: bool = True) -> bool:
+        """Put on disk what was recorded so far; without a folder have it sent, unless `send` says otherwise."""
         self._opened.wait(timeout_s)
         recorder = self._recorder
         if recorder is None:
             return False
-        return within(timeout_s, lambda: recorder.flush(timeout_s) and self.file.flush(), "otel-train-flush")
+        until_ns = mono_ns() + int(timeout_s * NS_PER_S)
+
+        def put() -> bool:
+            if not (recorder.flush(timeout_s) and self.file.flush()):
+                return False
+            left_s = (until_ns - mono_ns()) / NS_PER_S
+            return not send or not isinstance(self.sending, DirectSending) or self.sending.flush(left_s)
+
+        return within(timeout_s, put, "otel-train-flush")
 
     def last_values(self) -> dict[str, Any]:
         """Return the last value of each of the user's metrics."""
         recorder = self._recorder
         if recorder is None:
             return {}
-        self.flush(1.0)
+        self.flush(1.0, send=False)
         return {
             f"{series.split}/{series.key}" if series.split else series.key: summary.to_dict()["last"]
             for series, summary in list(recorder.digest.summaries.by_series.items())
@@ -279,6 +308,7 @@ class Session:
         unhashed = self.pool.close(budget_s * POOL_SHARE) + self._describing.close(budget_s * SAMPLER_SHARE)
         if self._sampler is not None:
             self._sampler.stop(budget_s * SAMPLER_SHARE)
+        self.prometheus.stop_recording(budget_s * SAMPLER_SHARE / 2)
         if unhashed:
             run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
 
@@ -300,15 +330,22 @@ class Session:
             "exit_code": ending.exit_code,
             "reason": ending.reason,
         }
-        written = within(
-            (deadline_ns - mono_ns()) / NS_PER_S, lambda: self._close(recorder, opened, ended, deadline_ns)
-        )
+        try:
+            written = within(
+                (deadline_ns - mono_ns()) / NS_PER_S, lambda: self._close(recorder, opened, ended, deadline_ns)
+            )
+            sent = self.sending.finish(opened, recorder, deadline_ns)
+        finally:
+            # Ctrl-C ends the sending too, and what it has not sent is sent by `otel-train push`.
+            self.sending.stop()
+            self.prometheus.stop()
         what = f" ({ending.reason})" if ending.reason else ""
         faults = f"; {run.guard.faults} faults of telemetry, see the log" if run.guard.faults else ""
         hangs = "" if written else "; the disk does not answer, so the end may be missing"
+        account = f"{recorder.accounting.line()}{faults}{hangs}{sent}"
         print(  # noqa: T201 - the one line that is promised at the end
-            f"otel-train: run {opened.run_id} {ending.status}{what}: {recorder.accounting.line()}{faults}{hangs};",
-            f"in {opened.folder.path}",
+            f"otel-train: run {opened.run_id} {ending.status}{what}: {account};",
+            "without a folder" if opened.place is None else f"in {opened.folder.path}",
             file=sys.stderr,
         )
 
@@ -323,7 +360,8 @@ class Session:
         self.file.set_attempt(**ended, accounting=recorder.accounting.to_dict())
         self.file.set(status=ended["status"], ended=ended["ended"], summary=summaries)
         self.file.flush()
-        opened.lock.release()
+        if opened.place is not None:
+            opened.place.lock.release()
         if self._opening is not None:
             self._opening.retire(opened.run_id)
         return True
@@ -349,9 +387,11 @@ class Session:
         """In a forked child: drop everything without a lock, a join or a write."""
         self.spans.abandon()
         self.file.abandon()
+        self.sending.abandon()
+        self.prometheus.abandon()
         if self._sampler is not None:
             self._sampler.abandon()
         if self._recorder is not None:
             self._recorder.abandon()
-        if self.opened_now is not None:
-            self.opened_now.lock.abandon()
+        if self.opened_now is not None and self.opened_now.place is not None:
+            self.opened_now.place.lock.abandon()

@@ -69,6 +69,11 @@ class RunSink:
             self._console.emit_log(replace(entry, body=body, attributes={}))
         self._give(lambda recorder: recorder.emit_log(entry))
 
+    def show_health(self, entry: LogEntry) -> None:
+        """Print an event of the writer's if it says how the run is; he has written it already."""
+        if self._console is not None and entry.event_name.startswith("health."):
+            self._console.emit_log(replace(entry, attributes={}))
+
     def _redact(self, entry: LogEntry) -> None:
         entry.body = self._redactor.value("", entry.body)  # type: ignore[assignment]
         entry.attributes = self._redactor.mapping(entry.attributes)  # type: ignore[assignment]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from otel_train.errors import ConfigError
 from otel_train.record.ids import new_span_id
 
 # An exception's attribute: the runs that were opened while it was being handled already.
 _SEEN = "__otel_train_seen__"
+END_STATES = ("finished", "failed", "interrupted", "killed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,12 @@ def judge(
     if status is None and exit_code:
         status, reason = "failed", reason or f"sys.exit({exit_code})"
     return status or "finished", reason, exit_code
+
+
+def check_status(status: str | None) -> None:
+    """Raise ConfigError unless a run can end so."""
+    if status is not None and status not in END_STATES:
+        raise ConfigError("status", status, f"use one of {', '.join(END_STATES)}")
 
 
 def exit_code_of(status: object) -> int:

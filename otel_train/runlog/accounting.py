@@ -26,10 +26,12 @@ class Accounting:
                 self._dropped.setdefault(signal, Counter())[cause] += items
 
     def set_dropped(self, signal: str, cause: str, items: int) -> None:
-        """Take over a count that is kept elsewhere."""
-        if items:
-            with self._lock:
+        """Take over a count that is kept elsewhere; zero takes an earlier one back."""
+        with self._lock:
+            if items:
                 self._dropped.setdefault(signal, Counter())[cause] = items
+            elif cause in self._dropped.get(signal, ()):
+                del self._dropped[signal][cause]
 
     def causes(self, signal: str) -> dict[str, int]:
         """Return how many items of a signal were dropped, by cause."""
@@ -40,7 +42,7 @@ class Accounting:
     def dropped(self) -> dict[str, dict[str, int]]:
         """What was dropped, by signal and cause."""
         with self._lock:
-            return {signal: dict(causes) for signal, causes in self._dropped.items()}
+            return {signal: dict(causes) for signal, causes in self._dropped.items() if causes}
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for run.json."""

@@ -21,6 +21,7 @@ from otel_train.runlog.accounting import Accounting
 from otel_train.runlog.own_metrics import OwnMetrics, best_event, nonfinite_event
 from otel_train.runlog.run_lines import RunLines
 from otel_train.runlog.step_spans import StepSpans
+from otel_train.runlog.watcher import Finding, Watcher
 from otel_train.semconv import SEVERITIES
 
 _log = logging.getLogger("otel_train")
@@ -53,7 +54,7 @@ class Recorder:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         resource: Mapping[str, AttributeValue],
         buffer: Buffer,
         digest: Digest,
@@ -67,6 +68,8 @@ class Recorder:
         write: Callable[[int, bytes], int] = os.write,
         on_event: Callable[[LogEntry], None] = lambda entry: None,
         on_cycle: Callable[[], None] = lambda: None,
+        on_heartbeat: Callable[[], Sequence[Sample]] = lambda: (),
+        watcher: Watcher | None = None,
     ) -> None:
         self.folder = folder
         self.buffer = buffer
@@ -95,6 +98,8 @@ class Recorder:
         self._clock = clock
         self._on_event = on_event
         self._on_cycle = on_cycle
+        self._on_heartbeat = on_heartbeat
+        self._watcher = watcher
         self._offset_ns = 0
         self._next_heartbeat_ns: int | None = None
         self._said_ns: dict[str, int] = {}
@@ -152,7 +157,7 @@ class Recorder:
         # A thread that is stuck in a write keeps the lock: what it holds is lost to this process, not the process.
         remaining_s = max(0.1, (writing_until_ns - self._clock.mono_ns()) / NS_PER_S)
         if not self._cycle_lock.acquire(timeout=remaining_s):
-            _log.warning("the run log in %s does not answer; what is in memory is lost", self.folder)
+            _log.warning("the run log in %s does not answer; what is in memory is lost", self.folder or "memory")
             self._dead = True
             self._give_up("disk did not answer")
             return
@@ -225,9 +230,9 @@ class Recorder:
         last = last_until_ns is not None
         self._note_offset()
         self._write_points(last_until_ns)
-        for _ in range(len(self._readings)):
-            self.lines.readings(*self._readings.popleft(), self._start_ns)
+        self._write_readings()
         mono_ns = self._clock.mono_ns()
+        self._settle(mono_ns, ended=last)
         # By the monotonic clock: when the wall clock is set back, the run must not fall silent.
         if last or self._next_heartbeat_ns is None or mono_ns >= self._next_heartbeat_ns:
             self._next_heartbeat_ns = mono_ns + HEARTBEAT_NS
@@ -241,8 +246,39 @@ class Recorder:
         self.lines.account(self.buffer.dropped, ended=False)
         now_ns = self._clock.wall_ns()
         samples = self._own.heartbeat(now_ns, self._offset_ns, self.state, self.bytes_written)
+        samples += self._on_heartbeat()
+        samples += self._watch(lambda watcher: watcher.heartbeat(ended=ended), ())
         self.lines.readings(now_ns, samples, self._start_ns, ended=ended)
         self.lines.histograms(self._own.histograms(now_ns), ended=ended)
+
+    def _write_readings(self) -> None:
+        for time_ns, samples in _taken(self._readings):
+            self.lines.readings(time_ns, samples, self._start_ns)
+            if not isinstance(samples, MetricsData):
+                self._show(time_ns, samples)
+
+    def _show(self, time_ns: int, samples: Sequence[Sample]) -> None:
+        self._watch(lambda watcher: watcher.readings(time_ns, samples), None)
+
+    def _settle(self, mono_ns: int, *, ended: bool) -> None:
+        """Write what the watcher found, now that he has seen everything recorded so far."""
+        wall_ns = self._clock.wall_ns()
+        found: Sequence[Finding] = ()
+        for finding in self._watch(lambda watcher: watcher.settle(wall_ns, mono_ns, ended=ended), found):
+            if finding.samples:
+                self.lines.readings(finding.time_ns, finding.samples, self._start_ns, ended=ended)
+            self._event(
+                finding.event, finding.body, finding.attributes, severity=finding.severity, time_ns=finding.time_ns
+            )
+
+    def _watch(self, see: Callable[[Watcher], T], otherwise: T) -> T:
+        if self._watcher is None:
+            return otherwise
+        try:
+            return see(self._watcher)
+        except Exception as fault:  # noqa: BLE001 - who watches must not keep anything from being recorded
+            self._say_fault("watching the run", fault)
+            return otherwise
 
     def _note_offset(self) -> None:
         before_ns = self._clock.mono_ns()
@@ -305,6 +341,7 @@ class Recorder:
                 self._event("health.nonfinite", *nonfinite_event(bad), severity="ERROR", time_ns=bad.time_ns)
         for best in digested.best:
             self._event("model.best", *best_event(best), time_ns=best.time_ns)
+        self._watch(lambda watcher: watcher.take(digested, self._offset_ns), None)
 
     def _take_step(self, facts: StepFacts) -> None:
         span = None

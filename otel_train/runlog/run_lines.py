@@ -15,7 +15,9 @@ from otel_train.otlp.from_sdk import metrics_line
 from otel_train.otlp.histogram import HistogramData
 from otel_train.record.entries import AttributeValue, Column, LogEntry, Sample, SpanEntry
 from otel_train.runlog.accounting import Accounting
+from otel_train.runlog.memory_lines import MemoryWriter
 from otel_train.runlog.segments import LineRing, SegmentWriter
+from otel_train.runlog.tap import MetricTap
 
 _log = logging.getLogger("otel_train")
 T = TypeVar("T")
@@ -32,7 +34,7 @@ class RunLines:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         resource: Mapping[str, AttributeValue],
         accounting: Accounting,
         *,
@@ -48,19 +50,26 @@ class RunLines:
         self.fine = True
         self._accounting = accounting
         self._encoder = LineEncoder(resource, version)
-        self._writers = {
-            signal: SegmentWriter(
-                folder,
-                signal,
-                segment_bytes=segment_bytes,
-                ring=ring,
-                on_fault=self._say_disk,
-                clock=clock,
-                write=write,
-            )
-            for ring in [LineRing()]
-            for signal in SIGNALS
-        }
+        # What no disk takes waits here, for the disk or for the sender.
+        self.ring = LineRing()
+        # Sees every metric that is written; set before anything is.
+        self.tap: MetricTap | None = None
+        # Without a folder the lines stay in memory, until they are sent.
+        self.memory = {signal: MemoryWriter(signal, self.ring) for signal in SIGNALS if folder is None}
+        self._writers: Mapping[str, SegmentWriter | MemoryWriter] = self.memory
+        if folder is not None:
+            self._writers = {
+                signal: SegmentWriter(
+                    folder,
+                    signal,
+                    segment_bytes=segment_bytes,
+                    ring=self.ring,
+                    on_fault=self._say_disk,
+                    clock=clock,
+                    write=write,
+                )
+                for signal in SIGNALS
+            }
         self._max_run_bytes = max_run_bytes
         self._over_cap = False
         self._say_fault = say_fault
@@ -69,6 +78,7 @@ class RunLines:
 
     def points(self, block: list[Column]) -> None:
         """Write columns as one line."""
+        self._show(lambda tap: tap.points(block))
         pause = _give_way if self.fine else None
         try:
             line = self._encoder.points(block, pause)
@@ -83,6 +93,7 @@ class RunLines:
         self, time_ns: int, samples: Sequence[Sample] | MetricsData, start_ns: int, *, ended: bool = False
     ) -> None:
         """Write readings made at one time; they are not counted among the user's points."""
+        self._show(lambda tap: tap.readings(time_ns, samples))
         try:
             if isinstance(samples, MetricsData):
                 line = metrics_line(samples, self._encoder.resource)
@@ -95,6 +106,7 @@ class RunLines:
 
     def histograms(self, histograms: Sequence[HistogramData], *, ended: bool = False) -> None:
         """Write histograms."""
+        self._show(lambda tap: tap.histograms(histograms))
         self._append("metrics", self._encoder.histograms(histograms), 0, reserved=ended)
 
     def logs(self, entries: Sequence[LogEntry]) -> None:
@@ -106,6 +118,14 @@ class RunLines:
     def spans(self, spans: Sequence[SpanEntry]) -> None:
         """Write finished spans."""
         self._encode("traces", self._encoder.spans, spans)
+
+    def _show(self, show: Callable[[MetricTap], None]) -> None:
+        if self.tap is None:
+            return
+        try:
+            show(self.tap)
+        except Exception as fault:  # noqa: BLE001 - who shows present values must not keep them from being recorded
+            self._say_fault("showing present values", fault)
 
     def _encode(
         self, signal: str, encode: Callable[[Sequence[T]], bytes], items: Sequence[T], *, must: bool = False
@@ -166,8 +186,8 @@ class RunLines:
             self._accounting.set_dropped("metrics", cause, items)
         for signal, writer in self._writers.items():
             self._accounting.recorded[signal] = writer.items_written
-            lost = writer.items_lost + (writer.items_in_ring if ended else 0)
-            self._accounting.set_dropped(signal, "disk not writable", lost)
+            for cause, items in writer.losses(ended=ended).items():
+                self._accounting.set_dropped(signal, cause, items)
 
     def _say_disk(self, message: str) -> None:
         # A full disk meets all signals: the first says it for all.

@@ -110,6 +110,12 @@ class SegmentWriter:
         """Items that the ring had no more room for."""
         return self.ring.lost.get(self.signal, 0)
 
+    def losses(self, *, ended: bool) -> dict[str, int]:
+        """Return how many items are lost, by cause; at the end also those that still wait in memory."""
+        lost = self.items_lost + (self.items_in_ring if ended else 0)
+        # Zero, too: the sender may have taken what the end had counted as lost.
+        return {"disk not writable": lost}
+
     @property
     def disk_bytes(self) -> int:
         """Bytes of this writer's files as they lie on disk, gzipped ones as gzipped."""

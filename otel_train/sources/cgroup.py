@@ -21,7 +21,8 @@ _NO_LIMIT_BYTES = 1 << 62
 class Cgroup:
     """Limits and usage of a control group; None where there is no limit or where it cannot be read.
 
-    `cpu_limit` is in CPUs (1.5 is one and a half). `oom_file` is the file that counts the kernel's kills.
+    `memory_reclaimable_bytes` is the part of the usage that is cached files not used of late. `cpu_limit` is in CPUs
+    (1.5 is one and a half). `oom_file` is the file that counts the kernel's kills.
     """
 
     version: int
@@ -29,6 +30,7 @@ class Cgroup:
     memory_usage_bytes: int | None = None
     cpu_limit: float | None = None
     oom_file: str | None = None
+    memory_reclaimable_bytes: int | None = None
 
 
 def read_cgroup(root: str = "/sys/fs/cgroup", proc: str = "/proc", pid: int | str = "self") -> Cgroup | None:
@@ -41,6 +43,7 @@ def read_cgroup(root: str = "/sys/fs/cgroup", proc: str = "/proc", pid: int | st
             version=1,
             memory_limit_bytes=_smallest(_number(f"{folder}/memory.limit_in_bytes") for folder in _upwards(memory)),
             memory_usage_bytes=_number(f"{memory[1]}/memory.usage_in_bytes"),
+            memory_reclaimable_bytes=_counted(f"{memory[1]}/memory.stat", "total_inactive_file"),
             cpu_limit=_smallest(_quota_v1(folder) for folder in _upwards(cpu)) if cpu else None,
             oom_file=_existing(f"{memory[1]}/memory.oom_control"),
         )
@@ -51,6 +54,7 @@ def read_cgroup(root: str = "/sys/fs/cgroup", proc: str = "/proc", pid: int | st
         version=2,
         memory_limit_bytes=_smallest(_number(f"{folder}/memory.max") for folder in _upwards(unified)),
         memory_usage_bytes=_number(f"{unified[1]}/memory.current"),
+        memory_reclaimable_bytes=_counted(f"{unified[1]}/memory.stat", "inactive_file"),
         cpu_limit=_smallest(_quota_v2(folder) for folder in _upwards(unified)),
         oom_file=_existing(f"{unified[1]}/memory.events"),
     )
@@ -71,12 +75,7 @@ def oom_file(root: str = "/sys/fs/cgroup", proc: str = "/proc", pid: int | str =
 
 def oom_kills_in(path: str) -> int | None:
     """Return the number of kills that such a file counts; None where it is gone or counts none (old kernels)."""
-    text = _text(path)
-    for line in (text or "").splitlines():
-        name, _, count = line.partition(" ")
-        if name == "oom_kill" and count.strip().isdigit():
-            return int(count)
-    return None
+    return _counted(path, "oom_kill")
 
 
 def oom_kills(root: str = "/sys/fs/cgroup", proc: str = "/proc", pid: int | str = "self") -> int | None:
@@ -151,6 +150,15 @@ def _number(path: str) -> int | None:
     except ValueError:  # "max", or nothing
         return None
     return None if value >= _NO_LIMIT_BYTES else value
+
+
+def _counted(path: str, wanted: str) -> int | None:
+    """Return the number beside a name in a file of names and numbers."""
+    for line in (_text(path) or "").splitlines():
+        name, _, count = line.partition(" ")
+        if name == wanted and count.strip().isdigit():
+            return int(count)
+    return None
 
 
 def _existing(path: str) -> str | None:

@@ -177,6 +177,8 @@ class HostSampler:
             samples.append(Sample("dl.container.memory.limit", group.memory_limit_bytes))
             if group.memory_usage_bytes is not None:
                 samples.append(Sample("container.memory.usage", group.memory_usage_bytes))
+            if group.memory_reclaimable_bytes is not None:
+                samples.append(Sample("dl.container.memory.reclaimable", group.memory_reclaimable_bytes))
         if group.cpu_limit is not None:
             samples.append(Sample("dl.container.cpu.limit", group.cpu_limit))
         kills = oom_kills_in(group.oom_file) if group.oom_file else None

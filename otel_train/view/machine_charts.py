@@ -32,6 +32,18 @@ SILENT = frozenset(
         "dl.container.memory.limit",
         "dl.container.cpu.limit",
         "system.cpu.logical.count",
+        "dl.container.memory.reclaimable",
+        # Health: the page says in words what was wrong, and charts what it was computed from.
+        "dl.alert.threshold",
+        "dl.steps_since_improvement",
+        "dl.overfit.gap",
+        "dl.grad.usual",
+        "dl.grad.excess",
+        "dl.grad.recent_max",
+        "dl.step.age",
+        "dl.data.wait.share",
+        "dl.gpu.busy.share",
+        "dl.memory.share",
         # The same as process.cpu.utilization, but for its division into user and system.
         "process.cpu.time",
     }

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from otel_train.clock import NS_PER_S
+from otel_train.clock import NS_PER_S, iso
+from otel_train.semconv import CLEARED, METRIC, STEP
 from otel_train.view import text
 from otel_train.view.charts import axis_warnings, bad_sentence
-from otel_train.view.log_list import TRACEBACK_CHARACTERS, body_text, cut
+from otel_train.view.log_list import TRACEBACK_CHARACTERS, LogRow, body_text, cut
 from otel_train.view.run_data import RunData
 from otel_train.view.series import Effective
 from otel_train.view.summary import Summary
@@ -22,6 +23,8 @@ _HEADLINES = {
     "killed": "Killed",
     "lost": "Lost: the process is gone without an end",
 }
+# Health conditions that are told on top of the page.
+MOST_HEALTH = 20
 Metrics = Sequence[tuple[Effective, Summary]]
 _NAMES = {"otel_train.points": "points", "otel_train.logs": "log records", "otel_train.spans": "spans"}
 
@@ -114,6 +117,60 @@ def dropped_text(run: RunData) -> str:
     return ", ".join(parts) or "nothing"
 
 
+def health(run: RunData) -> list[dict[str, Any]]:
+    """Return what was wrong with the run, in the order in which it began, and when each was over.
+
+    Each has the event's name, its text, severity, time, rank, step, metric, value and threshold, and the same of its
+    end, None while it holds.
+    """
+    result: list[dict[str, Any]] = []
+    present: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(run.health, key=lambda row: row.entry.time_ns):
+        entry = row.entry
+        place = (entry.event_name, row.attempt, row.rank, *(entry.attributes.get(key) for key in (METRIC, "hw.id")))
+        if entry.event_name == "health.plateau":
+            # By whichever series it is judged: there is one at a time.
+            place = place[:3]
+        if entry.attributes.get(CLEARED):
+            if place in present:
+                present.pop(place)["over"] = _health_event(row)
+            continue
+        found = {**_health_event(row), "over": None}
+        result.append(found)
+        present[place] = found
+    return result
+
+
+def _health_event(row: LogRow) -> dict[str, Any]:
+    entry = row.entry
+    return {
+        "event": entry.event_name,
+        "text": body_text(entry.body),
+        "severity": entry.severity_text,
+        "time": iso(entry.time_ns),
+        "attempt": row.attempt,
+        "rank": row.rank,
+        "step": entry.attributes.get(STEP),
+        **{key: entry.attributes.get(key) for key in (METRIC, "value", "threshold")},
+    }
+
+
+def _health_notices(run: RunData) -> list[dict[str, str]]:
+    found = health(run)
+    result = []
+    for one in found[:MOST_HEALTH]:
+        rank = f" (rank {one['rank']})" if one["rank"] else ""
+        over = one["over"]
+        end = ""
+        if over is not None:
+            end = f"; over at step {over['step']}" if over["step"] is not None else f"; over at {over['time']}"
+        kind = "bad" if one["severity"] in ("ERROR", "FATAL") and over is None else "warn"
+        result.append({"kind": kind, "text": f"{one['text']}{rank}{end}."})
+    if len(found) > MOST_HEALTH:
+        result.append({"kind": "warn", "text": f"{len(found) - MOST_HEALTH} more health events; see the log."})
+    return result
+
+
 def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
     """Return what a reader should know before looking at the curves, the worst first."""
     result: list[dict[str, str]] = []
@@ -121,6 +178,7 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
         if summary.bad.total and item.series.rank == 0:
             name = f"{summary.key} ({summary.split})" if summary.split else summary.key
             result.append({"kind": "bad", "text": f"{name} was not finite: {bad_sentence(summary)}."})
+    result.extend(_health_notices(run))
     if run.damage:
         count = len(run.damage)
         lines = "1 line of the run log is" if count == 1 else f"{count:,} lines of the run log are"

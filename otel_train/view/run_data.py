@@ -16,6 +16,7 @@ from otel_train.view.timeline import SpanRow
 
 # Spans kept in memory; a run's own thinning stays far below.
 MAX_SPANS = 200_000
+MAX_HEALTH_EVENTS = 10_000
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class RunData:
     first_ns: int = 0
     last_of_attempt: dict[int, int] = field(default_factory=dict)
     failure: LogRow | None = None
+    # Events of health conditions, but for values that were not finite: those are seen in the points themselves.
+    health: list[LogRow] = field(default_factory=list)
     _effective: list[Effective] | None = None
 
     def see(self, time_ns: int, attempt: int) -> None:
@@ -63,6 +66,9 @@ class RunData:
         """Take one record; the last one with an exception tells what a run died of."""
         self.see(row.entry.time_ns, row.attempt)
         self.logs.add(row)
+        name = row.entry.event_name
+        if name.startswith("health.") and name != "health.nonfinite" and len(self.health) < MAX_HEALTH_EVENTS:
+            self.health.append(row)
         if "exception.type" in row.entry.attributes:
             ends = row.entry.event_name == "run.end"
             if ends or self.failure is None or self.failure.entry.event_name != "run.end":

@@ -1,0 +1,42 @@
+"""What the writer shows of a run as it passes by, to whoever watches its health, and what it takes from him."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from otel_train.record.digest import Digested
+from otel_train.record.entries import AttributeValue, Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A condition began or ended: an event, and the readings of that moment."""
+
+    time_ns: int
+    event: str
+    severity: str
+    body: str
+    attributes: Mapping[str, AttributeValue]
+    samples: Sequence[Sample] = field(default_factory=tuple)
+
+
+class Watcher(Protocol):
+    """For the writer's thread. What a method raises is said and costs nothing else."""
+
+    def take(self, digested: Digested, offset_ns: int) -> None:
+        """See points and steps; `offset_ns` is wall minus monotonic time."""
+        ...
+
+    def readings(self, time_ns: int, samples: Sequence[Sample]) -> None:
+        """See readings of the machine, made at one wall time."""
+        ...
+
+    def settle(self, wall_ns: int, mono_ns: int, *, ended: bool) -> Sequence[Finding]:
+        """Return what began or ended, once everything recorded up to now was seen; `ended` with the run."""
+        ...
+
+    def heartbeat(self, *, ended: bool) -> Sequence[Sample]:
+        """Return present values and thresholds."""
+        ...

@@ -1,0 +1,179 @@
+"""Counting a run in the stores: what agrees, what is missing, what cannot be asked; against made-up servers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from otel_train.cli.main import main
+from otel_train.export.verify import Stores, Verdict, expected_of
+from otel_train.record.entries import Sample
+from tests.otlp_server import OtlpServer, free_port
+from tests.runs import RUN_ID, RunBuilder
+
+
+class StoreServer:
+    """Answers Prometheus', Loki's and Tempo's queries from what it is given."""
+
+    def __init__(self) -> None:
+        self.points: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
+        self.records = 0
+        self.traces: dict[str, list[tuple[str, str]]] = {}
+        self.queries: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                status, body = outer.answer(parts.path, {key: value[0] for key, value in parse_qs(parts.query).items()})
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def answer(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        self.queries.append(query.get("query", path))
+        if path == "/api/v1/query":
+            match = re.match(r'count_over_time\(\{__name__="(\w+)",run_id="([\w-]+)"\}\[\d+s\]\)', query["query"])
+            assert match is not None, query
+            result = [
+                {"metric": {**dict(labels), "run_id": match[2], "job": "digits", "dl_rank": "0"}, "value": [1, str(n)]}
+                for (name, labels), n in self.points.items()
+                if name == match[1]
+            ]
+            return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
+        if path == "/loki/api/v1/query":
+            result = [{"metric": {}, "value": [1, str(self.records)]}] if self.records else []
+            return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
+        trace_id = path.rpartition("/")[2]
+        if trace_id not in self.traces:
+            return 404, {"error": "trace not found"}
+        blocks = [
+            {
+                "resource": {"attributes": [{"key": "run_id", "value": {"stringValue": run_id}}]},
+                "scopeSpans": [{"spans": [{"spanId": base64.b64encode(bytes.fromhex(span_id)).decode()}]}],
+            }
+            for run_id, span_id in self.traces[trace_id]
+        ]
+        return 200, {"trace": {"resourceSpans": blocks}}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def store() -> Iterator[StoreServer]:
+    made = StoreServer()
+    yield made
+    made.close()
+
+
+def a_run(root: Path) -> RunBuilder:
+    """Five points of the loss in four milliseconds, one reading of energy, two records, a span."""
+    builder = RunBuilder(root).attempt()
+    builder.log({"loss": [5.0, 4.0, 3.0, 2.0, 1.0]}, times_s=[1.0, 1.0002, 2.0, 3.0, 4.0])
+    builder.samples(5.0, [Sample("hw.energy", 10, (("hw.id", "GPU-1"),))])
+    builder.record("one").record("two", at_s=2.0)
+    return builder.span("step", 1.0, 2.0, span_id=0x11).end()
+
+
+def fill(store: StoreServer) -> None:
+    """Have the store hold all of `a_run`."""
+    store.points = {
+        ("train_loss", (("split", "train"),)): 4,
+        ("hw_energy_joules_total", (("hw_id", "GPU-1"),)): 1,
+    }
+    store.records = 2
+    store.traces = {f"{7:032x}": [(RUN_ID, f"{0x11:016x}")]}
+
+
+def verify(path: Path, store: StoreServer) -> list[Verdict]:
+    return Stores(store.url, store.url, store.url).verify(path)
+
+
+def test_a_run_log_is_counted_as_the_stores_keep_it(root: Path) -> None:
+    """Points within one millisecond are one for Prometheus; names and labels are spelled as it spells them."""
+    expected = expected_of(a_run(root).path)
+    assert dict(expected.points) == {
+        ("train_loss", (("split", "train"),)): 4,
+        ("hw_energy_joules_total", (("hw_id", "GPU-1"),)): 1,
+    }
+    assert expected.records == 2
+    assert expected.spans == {f"{7:032x}": {f"{0x11:016x}"}}
+
+
+def test_stores_that_hold_everything_agree(root: Path, store: StoreServer) -> None:
+    """Each store's count is the run log's."""
+    fill(store)
+    verdicts = verify(a_run(root).path, store)
+    assert [(item.store, item.expected, item.found, item.agrees) for item in verdicts] == [
+        ("Prometheus", 5, 5, True),
+        ("Loki", 2, 2, True),
+        ("Tempo", 1, 1, True),
+    ]
+
+
+def test_what_is_missing_is_named_by_series_and_trace(root: Path, store: StoreServer) -> None:
+    """One point, one record and one span short: each is told where it is."""
+    fill(store)
+    store.points[("train_loss", (("split", "train"),))] = 3
+    store.records = 1
+    store.traces = {f"{7:032x}": [("20250101-000000-zzzzzzzz", f"{0x11:016x}")]}
+    verdicts = verify(a_run(root).path, store)
+    assert [item.differences for item in verdicts] == [
+        ["train_loss{split='train'}: 3 of 4 points"],
+        ["1 of 2 log records"],
+        [f"trace {7:032x}: 0 of 1 spans"],
+    ]
+
+
+def test_too_much_is_told_too(root: Path, store: StoreServer) -> None:
+    """A store that holds more than the run log has something of another origin under this run id."""
+    fill(store)
+    store.points[("train_loss", (("split", "val"),))] = 2
+    (metrics, _, _) = verify(a_run(root).path, store)
+    assert metrics.differences == ["train_loss{split='val'}: 2 of 0 points"]
+
+
+def test_a_store_that_is_not_there_is_told_and_the_others_are_asked(root: Path, store: StoreServer) -> None:
+    """Nobody listens where Loki should be."""
+    fill(store)
+    stores = Stores(store.url, f"http://127.0.0.1:{free_port()}", store.url)
+    verdicts = stores.verify(a_run(root).path)
+    assert [item.agrees for item in verdicts] == [True, False, True]
+    assert verdicts[1].fault.startswith("not reachable")
+
+
+def test_push_verify_prints_the_table_and_its_code_says_whether_all_agree(
+    root: Path, store: StoreServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Code 0 and `same` three times where all agree; code 3 and the difference where one does not."""
+    a_run(root)
+    fill(store)
+    places = ["--prometheus", store.url, "--loki", store.url, "--tempo", store.url, "--verify"]
+    with OtlpServer().start() as server:
+        assert main(["push", "latest", "--endpoint", server.url, *places]) == 0
+        assert capsys.readouterr().out.count("same") == 3
+        store.records = 0
+        assert main(["push", "latest", "--endpoint", server.url, *places]) == 3
+        assert "differs: 0 of 2 log records" in capsys.readouterr().out
