@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format docs bench lock clean
+.PHONY: demo test check format docs rules dashboards servers collector bench lock clean
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@echo "making the environment in $(VENV): some minutes once, torch is large"
@@ -18,11 +18,13 @@ demo: $(STAMP)
 	@$(BIN)/python examples/digits.py
 	@$(BIN)/otel-train report latest
 
-# Everything: format, lint, types, then all tests, with the coverage floor.
+# Everything: format, lint, types, then all tests, with the coverage floor. The tests of the stack run where its
+# programs are; with CI set and Go on PATH they are built first, else `make servers` does it.
 test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@$(PYTHON) tests/stack/build.py --for-tests
 	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90
 
 # Quick, and green at every commit.
@@ -40,13 +42,29 @@ format: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
 
+# Alert and recording rules, their tests, and the runbook, from their Python source.
+rules: $(STAMP)
+	$(BIN)/python -m deploy.prometheus.source
+
+# Grafana's dashboards from their Python source.
+dashboards: $(STAMP)
+	$(BIN)/python -m grafana.source
+
+# The stack's servers for its tests, from Go modules into the user's cache: about ten minutes once, then nothing.
+servers:
+	@$(PYTHON) tests/stack/build.py
+
+# Of these only the Collector of collector/manifest.yaml.
+collector:
+	@$(PYTHON) tests/stack/build.py collector
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/record_cost.py
 
 # Resolves the development environment anew; needs uv.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-header --group dev --extra view --extra torch --extra loguru --extra structlog pyproject.toml -o requirements/dev.txt
+	  --no-emit-find-links --no-header --group dev --extra view --extra torch --extra loguru --extra structlog --extra otlp --extra prometheus pyproject.toml -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -143,6 +143,25 @@ def test_pending_bytes_are_plain_bytes(tmp_path: Path) -> None:
     assert cursor.pending_bytes(2, 50) == 0
 
 
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("distance", "expected"),
+    [(0, []), (2, []), (3, [b"cc"]), (4, [b"cc"]), (6, [b"bb", b"cc"]), (99, [b"aa", b"bb", b"cc"])],
+)
+def test_a_cursor_before_a_position_gives_the_lines_that_start_within_the_distance(
+    tmp_path: Path, zipped: bool, distance: int, expected: list[bytes]
+) -> None:
+    """A line that starts at the very place counts, and none from the position on."""
+    segment(tmp_path, 1, b"aa\nbb\n", zipped=zipped)
+    segment(tmp_path, 2, b"cc\ndd\n", zipped=zipped)
+    cursor = LogCursor.before(tmp_path, "logs", 2, 3, distance)
+    found = []
+    while (line := cursor.next_line(until=(2, 3))) is not None:
+        found.append(line)
+    assert found == expected
+    assert cursor.next_line() == b"dd"
+
+
 LINES = st.lists(st.text("abc", max_size=6).map(str.encode), min_size=1, max_size=20)
 
 

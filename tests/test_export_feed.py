@@ -278,6 +278,20 @@ def test_points_let_go_early_are_the_same_after_a_restart(folder: Path) -> None:
     assert whole[-1] == (("merged",), 1, "")
 
 
+def test_the_longest_untouched_is_let_go_first_after_a_restart_too(folder: Path) -> None:
+    """A series that was touched again does not stand in the way of those that were not."""
+    lines = [line(1, "train.first", START_NS), line(2, "train.second", START_NS + MS)]
+    lines += [line(second, time_ns=START_NS + second * SECOND) for second in range(1, 5)]
+    lines += [line(3, "train.first", START_NS + 5 * SECOND)]
+    lines += [line(second, time_ns=START_NS + second * SECOND) for second in range(6, 13)]
+    append(folder, "metrics", *lines)
+    how = {"batch_bytes": 1}
+    whole = flow(MetricFeed(folder, None, **how), set(), folder, **how)
+    assert flow(MetricFeed(folder, None, **how), set(range(50)), folder, **how) == whole
+    names = [key[0] for key, _, value in whole if value != "mark"]
+    assert names.index("train_second") < len(lines) - 3, "it was let go, and did not wait for the end"
+
+
 def test_a_store_that_has_it_all_is_sent_nothing_new(folder: Path) -> None:
     """Push, push again, push from the beginning: the store is the same."""
     append(folder, "metrics", *[line(number, time_ns=START_NS + number * MS // 3) for number in range(100)])

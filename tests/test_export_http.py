@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import urllib3
-from conftest import own_threads
 from otlp_servers import START_NS, Certificates, HttpServer, Reply, gauge, records, values
 
 from otel_train import __version__
@@ -24,6 +23,7 @@ from otel_train.export.destination import Destination
 from otel_train.export.http_answers import read_answer, read_retry_after
 from otel_train.export.http_transport import HttpTransport, proxy_for
 from otel_train.export.transport import Answer, Verdict
+from tests.scripts import own_threads
 
 Serve = Callable[..., HttpServer]
 

@@ -207,6 +207,62 @@ def test_metrics_that_prometheus_spells_alike_are_one_series() -> None:
     assert merged == 1
 
 
+def test_each_point_stays_with_its_own_metric() -> None:
+    """Where two metrics are one series, a point that was held back goes out under the name it was written with."""
+    merge = MetricMerge(SeriesTable())
+    parts = MetricParts()
+    for index, name in enumerate(["train.a_b", "train.a.b", "train.a_b"]):
+        merge.line(written([Column(name, [START_NS + index * MS], [float(index)])])[:-1], index, parts)
+    (part,) = parts.take()
+    metrics = json.loads(part)["scopeMetrics"][0]["metrics"]
+    assert [(metric["name"], metric["gauge"]["dataPoints"][0]["asDouble"]) for metric in metrics] == [
+        ("train.a_b", 0.0),
+        ("train.a.b", 1.0),
+    ]
+
+
+def test_columns_of_one_metric_that_take_turns_are_told_apart() -> None:
+    """Points of one split before and behind those of another: no encoder of ours does so, and it is read rightly."""
+    train, val = (("split", "train"),), (("split", "val"),)
+    times = [START_NS, START_NS + 2 * MS]
+    lines = [
+        written(
+            [
+                Column("train.loss", times, [1.0, 2.0], train),
+                Column("train.loss", times, [3.0, 4.0], val),
+                Column("train.loss", [START_NS + 5 * MS, START_NS + 6 * MS], [5.0, 6.0], train),
+            ]
+        )
+    ]
+    store, merged = merged_by_lines(lines)
+    assert (store.values, merged) == expected(lines)
+    assert len(store.values) == 6
+
+
+@pytest.mark.parametrize("bad", [b"17000000x0123000000", b"", b"-1700000000123000000", b"99999999999999999999", b"0"])
+def test_a_point_whose_time_is_no_time_is_left_out_and_counted(bad: bytes) -> None:
+    """The others of its line are sent."""
+    times = [START_NS + step * MS for step in range(3)]
+    line = written([Column("train.loss", times, [1.0, 2.0, 3.0])]).replace(str(times[1]).encode(), bad)
+    merge = MetricMerge(SeriesTable())
+    parts = MetricParts()
+    merge.line(line[:-1], 0, parts)
+    assert (parts.items, merge.table.held, parts.unreadable) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30, 100])
+def test_a_cut_line_is_counted_and_the_next_one_read(cut: int) -> None:
+    """A torn line costs its own points, and what is glued to it is saved."""
+    whole = written([Column("train.loss", [START_NS], [1.0])])[:-1]
+    next_one = written([Column("train.loss", [START_NS + MS], [2.0])])[:-1]
+    for line in (whole[:-cut], whole[:-cut] + next_one):
+        merge = MetricMerge(SeriesTable())
+        parts = MetricParts()
+        merge.line(line, 0, parts)
+        assert parts.unreadable == 1
+        assert merge.table.held == (line != whole[:-cut])
+
+
 def test_a_point_without_followers_is_let_go_after_some_lines() -> None:
     """A value logged once an hour does not wait for the next: five seconds and eight lines of the log suffice."""
     table = SeriesTable()

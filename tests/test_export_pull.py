@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Scripts
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry import metrics
@@ -26,6 +25,7 @@ from otel_train.otlp.histogram import ExponentialHistogram, HistogramValue
 from otel_train.otlp.prometheus_names import known_name
 from otel_train.record.entries import Column, Sample
 from otel_train.semconv import METRICS
+from tests.scripts import Scripts
 
 Start = Callable[..., Any]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

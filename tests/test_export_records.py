@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -35,16 +36,28 @@ def values_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def metadata_of(pairs: list[dict[str, Any]], above: str = "") -> list[tuple[str, str]]:
-    """Names and texts as Loki's documentation has them: maps become an entry for each of their values."""
+    """Names and texts as Loki makes them: maps become an entry for each of their values, lists become JSON."""
     found: list[tuple[str, str]] = []
     for pair in pairs:
         kind, value = next(iter(pair["value"].items()), ("", ""))
         name = above + pair["key"]
         if kind == "kvlistValue":
             found += metadata_of(value["values"], name + "_")
+        elif kind == "arrayValue":
+            text = json.dumps(plain_value(pair["value"]), ensure_ascii=False, separators=(",", ":"))
+            found.append((name, re.sub("[<>&\u2028\u2029]", "......", text)))
         else:
             found.append((name, value if isinstance(value, str) else json.dumps(value)))
     return found
+
+
+def plain_value(value: dict[str, Any]) -> Any:
+    kind, entry = next(iter(value.items()), ("", None))
+    if kind == "arrayValue":
+        return [plain_value(item) for item in entry["values"]]
+    if kind == "kvlistValue":
+        return {pair["key"]: plain_value(pair["value"]) for pair in entry["values"]}
+    return entry
 
 
 def entry(body: Any = "text", time_ns: int = START_NS, **others: Any) -> LogEntry:
@@ -158,18 +171,29 @@ def test_a_body_beyond_the_limit_of_a_line_is_cut() -> None:
         assert int(values_of(record)["otel_train.body_cut"]) >= 400_000
 
 
+# A text that begins so stands for a long one, so that what is shown of a failure stays short.
+LONG = "long: "
 ATTRIBUTE_VALUES = st.recursive(
     st.one_of(
         st.text(max_size=30),
         st.integers(-5, 5),
         st.booleans(),
-        st.text(min_size=1, max_size=2).map(lambda t: t * 30_000),
+        st.text("a<\x7f\u2028ü\x01", min_size=1, max_size=2).map(lambda text: LONG + text),
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3), st.dictionaries(st.text(min_size=1, max_size=3), inner, max_size=3)
     ),
     max_leaves=6,
 )
+
+
+def grown(value: Any) -> Any:
+    """The value with its long texts."""
+    if isinstance(value, str):
+        return value.removeprefix(LONG) * 30_000 if value.startswith(LONG) else value
+    if isinstance(value, list):
+        return list(map(grown, value))
+    return {key: grown(entry) for key, entry in value.items()} if isinstance(value, dict) else value
 
 
 @settings(max_examples=50, deadline=None)
@@ -180,8 +204,8 @@ ATTRIBUTE_VALUES = st.recursive(
 )
 def test_no_record_passes_the_limits(attributes: dict[str, Any], more: int, body: Any) -> None:
     """Whatever a user logs: fewer entries and bytes than the store takes, and one record still."""
-    attributes = {**attributes, **{f"more {number}": number for number in range(more)}}
-    (record,) = records_of(fit([entry(body, attributes=attributes)]))
+    attributes = {**grown(attributes), **{f"more {number}": number for number in range(more)}}
+    (record,) = records_of(fit([entry(grown(body), attributes=attributes)]))
     metadata = metadata_of(record.get("attributes", []))
     resource = 3
     assert len(metadata) + resource <= MOST_METADATA + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 import pytest
 
 from otel_train.clock import NS_PER_S, mono_ns
-from otel_train.export.accounting import ADDED, REFUSED, SENT, UNWRITTEN, ExportAccounting
+from otel_train.export.accounting import ADDED, MERGED, REFUSED, SENT, UNWRITTEN, ExportAccounting
 from otel_train.export.delivery import Delivered, Request
 from otel_train.export.destination import Destinations
 from otel_train.export.follow import Follower
 from otel_train.export.rank_ends import rank_ends
 from otel_train.export.rank_source import RankSource
 from otel_train.export.sender import Quiet, Sender
+from otel_train.otlp.encode import PREFIXES, SUFFIX
+from otel_train.record.entries import Column
 from otel_train.runlog.lock import WriterLock, is_locked
 from otel_train.runlog.lost import mark_lost
 from otel_train.runlog.ring import LineRing
@@ -264,42 +267,95 @@ def test_a_folder_has_one_sender_at_a_time(root: Path) -> None:
     open_source(builder).close()
 
 
+def unwritten(builder: RunBuilder, *points: tuple[float, float]) -> bytes:
+    """A line of training losses, by second and value, that is on no disk."""
+    times = [START_NS + round(at_s * NS_PER_S) for at_s, _ in points]
+    column = Column("train.loss", times, [value for _, value in points], (("split", "train"),), description="loss")
+    return builder.encoder(1, 0).points([column])
+
+
+def sent_points(delivery: FakeDelivery) -> list[tuple[int, Any]]:
+    """Millisecond since the start and value of every point that was delivered, in order; `end` for an end mark."""
+    found = []
+    for request in delivery.requests:
+        document = json.loads(PREFIXES["metrics"] + b",".join(request.parts) + SUFFIX)
+        for block in document["resourceMetrics"]:
+            for metric in block["scopeMetrics"][0]["metrics"]:
+                for point in metric["gauge"]["dataPoints"]:
+                    ms = (int(point["timeUnixNano"]) - START_NS) // 1_000_000
+                    found.append((ms, point.get("asDouble", "end")))
+    return found
+
+
 def test_what_the_disk_does_not_take_waits_for_it_five_seconds_and_then_is_sent(root: Path) -> None:
-    """A short fault stays a matter of the disk; a long one, and the end, hand the lines to the network in order."""
+    """A short fault stays a matter of the disk; a long one hands the lines to the network in order."""
     clock = ManualClock()
     ring = LineRing()
-    source = open_source(RunBuilder(root).attempt(), ring=ring, clock=clock)
-    ring.append("logs", b"first\n", 1)
-    ring.append("logs", b"second\n", 2)
-    assert source.take_from_ring("logs") == []
+    builder = RunBuilder(root).attempt()
+    other = RunBuilder(root, "20260131-130000-bbbbbbbb").attempt().record("first").record("second")
+    source = open_source(builder, ring=ring, clock=clock)
+    for line in (other.folder.rank_folder(1, 0) / "logs.000001.jsonl").read_bytes().splitlines(keepends=True):
+        ring.append("logs", line, 1)
+    assert source.take("logs") is None
     clock.advance(4.9)
-    assert source.take_from_ring("logs") == []
+    assert source.take("logs") is None
+    assert ring.items("logs") == 2
     clock.advance(0.2)
-    held = source.take_from_ring("logs")
-    assert [lines.lines for lines in held] == [b"first\n", b"second\n"]
-    source.return_to_ring(held)
-    assert ring.items("logs") == 3
-    source.ended = True
-    assert [lines.items for lines in source.take_from_ring("logs")] == [1, 2]
+    batch = source.take("logs")
+    assert batch is not None
+    assert (batch.items, batch.unwritten, ring.items("logs")) == (2, 2, 0)
+    assert b"first" in batch.parts[0]
+    assert b"second" in batch.parts[1]
+    assert source.take("logs") is batch
     source.close()
+    assert ring.items("logs") == 2, "what was not acknowledged counts as lost"
 
 
 def test_lines_in_memory_are_sent_at_the_end_and_counted_apart(root: Path) -> None:
-    """Three points on disk and two that never got there: five arrive, two of them from memory alone."""
+    """Three points on disk and two that never got there: five arrive, then one end mark, two from memory alone."""
     builder = a_run(root)
     ring = LineRing()
     metrics = FakeDelivery()
     sender = sender_of(deliveries(metrics=metrics))
-    other = RunBuilder(root, "20260131-130000-bbbbbbbb").attempt()
-    other.log({"loss": [7.0, 8.0]}, times_s=[11.0, 12.0])
-    lines = (other.path / "attempt-1" / "rank-0" / "metrics.000001.jsonl").read_bytes()
-    ring.append("metrics", lines, 2)
+    ring.append("metrics", unwritten(builder, (11.0, 7.0), (12.0, 8.0)), 2)
     sender.add(open_source(builder, ring=ring, ended=True))
     sender.start()
     assert sender.end(ended_by()) is True
-    assert sender.accounting.items(UNWRITTEN) == 2
-    assert b"7.0" in b"".join(part for request in metrics.requests for part in request.parts)
+    points = [(1000, 3.0), (2000, 2.0), (3000, 1.0), (11_000, 7.0), (12_000, 8.0), (12_001, "end")]
+    assert sent_points(metrics) == points
+    assert sender.accounting.items(UNWRITTEN, "metrics") == 2
     assert ring.items("metrics") == 0
+
+
+def test_lines_in_memory_are_merged_with_each_other_and_with_those_on_disk(root: Path) -> None:
+    """Of one millisecond the last value is sent, once, though the first stands on disk and two only in memory."""
+    builder = a_run(root)  # its last point: 1.0 at 3.0 s
+    ring = LineRing()
+    metrics = FakeDelivery()
+    sender = sender_of(deliveries(metrics=metrics))
+    ring.append("metrics", unwritten(builder, (3.0002, 5.0), (3.0004, 6.0), (4.0, 7.0)), 3)
+    ring.append("metrics", unwritten(builder, (4.0003, 8.0), (2.0001, 9.0)), 2)
+    sender.add(open_source(builder, ring=ring, ended=True))
+    sender.start()
+    assert sender.end(ended_by()) is True
+    assert sorted(sent_points(metrics)) == [(1000, 3.0), (2000, 2.0), (3000, 6.0), (4000, 8.0), (4001, "end")]
+    assert sender.accounting.items(MERGED, "metrics") == 4
+
+
+def test_records_in_memory_are_fitted_like_those_on_disk(root: Path) -> None:
+    """An attribute too large for a store is cut, also where the disk was full."""
+    builder = RunBuilder(root).attempt()
+    ring = LineRing()
+    logs = FakeDelivery()
+    sender = sender_of(deliveries(logs=logs))
+    other = RunBuilder(root, "20260131-130000-bbbbbbbb").attempt().record("big", config="x" * 80_000)
+    ring.append("logs", (other.folder.rank_folder(1, 0) / "logs.000001.jsonl").read_bytes(), 1)
+    sender.add(open_source(builder, ring=ring, ended=True))
+    sender.start()
+    assert sender.end(ended_by()) is True
+    (request,) = logs.requests
+    assert b"[cut, 80,000 bytes in all]" in request.parts[0]
+    assert len(request.parts[0]) < 66_000
 
 
 # What is told and counted --------------------------------------------------------------------------------------------

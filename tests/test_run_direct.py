@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts
 from protobuf_receiver import Answer, GrpcReceiver, HttpReceiver, any_value, attributes_of
 
 import otel_train
@@ -24,6 +23,7 @@ from otel_train.lineage.ranks import Ranks, detect_ranks
 from otel_train.run.direct import DirectOpening, derived_run_id
 from otel_train.runlog.reader import RunReader
 from otel_train.testing import recorded
+from tests.scripts import Scripts
 
 NOTHING = {"git": False, "sample_machine": False, "dir": False}
 

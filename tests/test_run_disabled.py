@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import own_threads
 
 import otel_train
 from otel_train.errors import CheckpointError, ConfigError
+from tests.scripts import own_threads
 
 
 @pytest.fixture

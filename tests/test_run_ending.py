@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts, own_threads
 
 import otel_train
 from otel_train.clock import wall_ns
@@ -24,6 +23,7 @@ from otel_train.run.verdict import judge
 from otel_train.runlog.catalogue import list_runs
 from otel_train.runlog.status import run_status
 from otel_train.testing import Recorded, recorded
+from tests.scripts import Scripts, own_threads
 
 Start = Callable[..., Any]
 

@@ -6,9 +6,9 @@ import json
 import os
 
 import pytest
-from conftest import Scripts, run_paths
 
 from otel_train.testing import recorded
+from tests.scripts import Scripts, run_paths
 
 pytestmark = [
     pytest.mark.slow,

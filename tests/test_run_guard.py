@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import run_paths
 
 from otel_train.lineage.ranks import Ranks
 from otel_train.run.bounded import within
 from otel_train.run.guard import Guard, Warner
 from otel_train.run.opening import Opening
 from otel_train.testing import recorded
+from tests.scripts import run_paths
 
 Start = Callable[..., Any]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts
 
 from otel_train.clock import NS_PER_S
 from otel_train.record.digest import Digested
@@ -23,6 +22,7 @@ from otel_train.watch.health import Health
 from otel_train.watch.thresholds import Thresholds
 from tests.recording import Recording
 from tests.runs import RunBuilder
+from tests.scripts import Scripts
 
 Start = Callable[..., Any]
 

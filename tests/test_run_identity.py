@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import run_paths
 
 import otel_train
 from otel_train.lineage.run_id import service_instance_id
 from otel_train.testing import recorded
+from tests.scripts import run_paths
 
 Start = Callable[..., Any]
 

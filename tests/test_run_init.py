@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts, own_threads, run_paths
 
 import otel_train
 from otel_train.config import SETTINGS
 from otel_train.errors import ConfigError, RunIdInUseError, RunNotFoundError
 from otel_train.runlog.folder import OWN_RUN_ID
 from otel_train.testing import recorded
+from tests.scripts import Scripts, own_threads, run_paths
 
 Start = Callable[..., Any]
 

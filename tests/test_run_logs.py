@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts
 
 from otel_train.testing import recorded
+from tests.scripts import Scripts
 
 Start = Callable[..., Any]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts
 
 from otel_train.runlog.catalogue import list_runs
 from otel_train.testing import recorded
+from tests.scripts import Scripts
 
 Start = Callable[..., Any]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Scripts
 from opentelemetry import metrics, trace
 from opentelemetry._logs import LogRecord, SeverityNumber, get_logger
 
 from otel_train.testing import recorded
+from tests.scripts import Scripts
 
 Start = Callable[..., Any]
 

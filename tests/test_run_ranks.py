@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Script, Scripts, own_threads, run_paths
 
 from otel_train.run import opening
 from otel_train.testing import recorded
+from tests.scripts import Script, Scripts, own_threads, run_paths
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts, run_paths
 
 import otel_train
 from otel_train.errors import RunIdInUseError
 from otel_train.testing import recorded
+from tests.scripts import Scripts, run_paths
 
 Start = Callable[..., Any]
 

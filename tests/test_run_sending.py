@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Scripts, own_threads
 
 import otel_train
 from otel_train.errors import ConfigError
@@ -21,6 +20,7 @@ from otel_train.runlog.reader import RunReader
 from otel_train.runlog.status import run_status
 from otel_train.testing import recorded
 from tests.otlp_server import BlackHole, OtlpServer, Reply, free_port
+from tests.scripts import Scripts, own_threads
 
 Start = Callable[..., Any]
 

@@ -7,7 +7,7 @@ a store that takes repeated points.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -83,6 +83,15 @@ class RankFeed:
         if feed.moved:
             feed.moved = False
             self._note()
+        return batch
+
+    def fold(self, signal: str, lines: Iterable[bytes]) -> Batch | None:
+        """Take whole lines that no disk has taken, where `next` has just given nothing; return what is due of them.
+
+        They are merged and fitted as if they stood at the end of the log.
+        """
+        batch = self._feeds[signal].fold(lines)
+        self._note()
         return batch
 
     def acknowledge(self, batch: Batch, refused: int = 0) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from otel_train.clock import NS_PER_S, Clock
-from otel_train.export.accounting import REFUSED, SENT, UNWRITTEN, ExportAccounting
+from otel_train.export.accounting import UNWRITTEN, ExportAccounting
 from otel_train.export.delivery import Request
-from otel_train.export.rank_source import RankSource, parts_of
+from otel_train.export.rank_source import RankSource
 
 if TYPE_CHECKING:
     from otel_train.export.delivery import Delivered, Delivery
@@ -138,33 +138,20 @@ class Lane:
                 self._say(notice, notice)
             if batch is None:
                 self._count(source)
-                busy |= self._turn_of_ring(source)
                 continue
             busy = True
             delivered = self._deliver(batch.parts, batch.items) if batch.parts else None
             if batch.parts and delivered is None:
                 # Not delivered, and there is no time left for it: the folder gives it again.
                 break
-            if not source.acknowledge(batch, delivered.refused if delivered is not None else 0):
+            refused = delivered.refused if delivered is not None else 0
+            if not source.acknowledge(batch, refused):
                 break
             if delivered is not None:
                 self._tell_refused(delivered)
+            self._accounting.note(self.signal, UNWRITTEN, max(0, min(batch.unwritten, batch.items) - refused))
             self._count(source)
         return busy
-
-    def _turn_of_ring(self, source: RankSource) -> bool:
-        held = source.take_from_ring(self.signal)
-        if not held:
-            return False
-        delivered = self._deliver(parts_of(self.signal, held), sum(lines.items for lines in held))
-        if delivered is None:
-            source.return_to_ring(held)
-            return True
-        self._accounting.note(self.signal, UNWRITTEN, delivered.accepted)
-        self._accounting.note(self.signal, SENT, delivered.accepted)
-        self._accounting.note(self.signal, REFUSED, delivered.refused)
-        self._tell_refused(delivered)
-        return True
 
     def _count(self, source: RankSource) -> None:
         for outcome, items in source.changes(self.signal).items():

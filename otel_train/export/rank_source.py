@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock
 from otel_train.export.feed import RankFeed
-from otel_train.otlp.encode import PREFIXES, SUFFIX
+from otel_train.otlp.encode import PREFIXES
 from otel_train.runlog.lock import WriterLock
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class RankSource:
         # The feed is for one thread at a time.
         self._guard = threading.Lock()
         self._ring_since_ns: dict[str, int] = {}
+        # Out of the ring, and not acknowledged yet.
+        self._from_ring: dict[str, list[HeldLines]] = {}
         self._queued_bytes = 0
         # What was sent before this process, and what it has told of its own.
         self._counts_at_first = {signal: asdict(feed.counts(signal)) for signal in PREFIXES}
@@ -91,7 +93,13 @@ class RankSource:
         with self._guard:
             if self.closed:
                 return None
-            batch = self.feed.next(signal, ended=self.ended, final_state=self.final_state)
+            # The end marks come behind all else.
+            ended = self.ended and not self.ring_items(signal)
+            batch = self.feed.next(signal, ended=ended, final_state=self.final_state)
+            while batch is None and (held := self._take_from_ring(signal)):
+                batch = self.feed.fold(signal, [line for lines in held for line in lines.lines.split(b"\n") if line])
+                if batch is not None:
+                    self._from_ring[signal] = held
             if batch is None and self.feed.done(signal) and not self.ring_items(signal):
                 self.done.add(signal)
             return batch
@@ -110,6 +118,7 @@ class RankSource:
             if self.closed:
                 return False
             self.feed.acknowledge(batch, refused)
+            self._from_ring.pop(batch.signal, None)
             return True
 
     def queued_bytes(self) -> int:
@@ -133,8 +142,8 @@ class RankSource:
         """Return how many items wait in memory since the disk does not take them."""
         return 0 if self._ring is None else self._ring.items(signal)
 
-    def take_from_ring(self, signal: str) -> list[HeldLines]:
-        """Take out lines that the disk has not taken for a while, about a MiB; give them back by `return_to_ring`."""
+    def _take_from_ring(self, signal: str) -> list[HeldLines]:
+        """Take out lines that the disk has not taken for a while, about a MiB."""
         if self._ring is None or not self._ring.items(signal):
             self._ring_since_ns.pop(signal, None)
             return []
@@ -149,9 +158,10 @@ class RankSource:
             size += len(lines.lines)
         return held
 
-    def return_to_ring(self, held: list[HeldLines]) -> None:
-        """Give back what could not be sent, in its order."""
-        if self._ring is not None:
+    def _return_to_ring(self) -> None:
+        """Give back what could not be sent, in its order: it counts as lost there."""
+        while self._ring is not None and self._from_ring:
+            _, held = self._from_ring.popitem()
             for lines in reversed(held):
                 self._ring.push_back(lines)
 
@@ -181,6 +191,7 @@ class RankSource:
             if self.closed:
                 return
             self.closed = True
+            self._return_to_ring()
             if ours:
                 self.feed.save()
         finally:
@@ -196,14 +207,3 @@ class RankSource:
         self._ring = None
         if self._lock is not None:
             self._lock.abandon()
-
-
-def parts_of(signal: str, held: list[HeldLines]) -> tuple[bytes, ...]:
-    """Return the contents of whole lines of our own encoder, as a request joins them."""
-    prefix = PREFIXES[signal]
-    return tuple(
-        line[len(prefix) : 1 - len(SUFFIX)]
-        for lines in held
-        for line in lines.lines.split(b"\n")
-        if line.startswith(prefix)
-    )

@@ -64,7 +64,7 @@ class LogFitter:
             if self._is_aged(record):
                 fitted.aged += 1
                 continue
-            if not small or _may_be_many(record, resource):
+            if not small or _may_be_too_much(record, resource):
                 fitted.changed |= fit_record(record, resource)
             kept.append(record)
         if len(kept) < len(records):
@@ -150,9 +150,9 @@ def _objects(holder: dict[str, Any], key: str, fitted: Fitted) -> list[dict[str,
     return objects
 
 
-def _may_be_many(record: dict[str, Any], resource: list[dict[str, Any]]) -> bool:
-    """Tell whether a record may have too many entries: many attributes, or maps, which become several each."""
+def _may_be_too_much(record: dict[str, Any], resource: list[dict[str, Any]]) -> bool:
+    """Tell whether a record of a short line may have too much: many attributes, maps (several each), or lists."""
     pairs = attributes(record)
     return len(pairs) + len(resource) > MOST_METADATA or any(
-        "kvlistValue" in (pair.get("value") or ()) for pair in pairs
+        kind in (pair.get("value") or ()) for pair in pairs for kind in ("kvlistValue", "arrayValue")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +23,9 @@ BATCH_BYTES: Final = 1 << 20
 class Batch:
     """What is to be sent together. `parts` stand between PREFIXES[signal] and SUFFIX, joined by commas.
 
-    `items` counts what is in them, `added` of it what no line of the log holds (end marks, the last run state);
-    `merged`, `aged` and `unreadable` what was read along and is not sent. `plain_bytes` is the size of the lines.
+    `items` counts what is in them; `merged`, `aged` and `unreadable` what was read along and is not sent; `added` what
+    of all that no line of the log holds: end marks, the last run state, and the `unwritten`, which no disk has taken.
+    `plain_bytes` is the size of the lines.
     """
 
     signal: str
@@ -34,6 +36,7 @@ class Batch:
     aged: int
     unreadable: int
     plain_bytes: int
+    unwritten: int = 0
 
 
 @dataclass(slots=True)
@@ -111,6 +114,9 @@ class SignalFeed:
     def _read(self, ended: bool, final_state: str) -> Batch | None:
         raise NotImplementedError
 
+    def _fold(self, lines: Iterable[bytes]) -> Batch:
+        raise NotImplementedError
+
     def _extra(self) -> dict[str, Any]:
         return {}
 
@@ -128,6 +134,18 @@ class SignalFeed:
             if self._under_way is None:
                 self._settle()
         return self._under_way
+
+    def fold(self, lines: Iterable[bytes]) -> Batch | None:
+        """Take lines that come behind the log and are not in it; return what is to be sent now, if anything.
+
+        None may be under way. What is returned is, until it is acknowledged.
+        """
+        batch = self._fold(lines)
+        if batch.items:
+            self._under_way = batch
+            return batch
+        self.counts.add(batch, 0)
+        return None
 
     def acknowledge(self, batch: Batch, refused: int) -> None:
         """Have the batch under way done with; any other has been already, and is passed over."""
@@ -195,6 +213,15 @@ class RecordFeed(SignalFeed):
             return batch
         self.counts.add(batch, 0)
         return None
+
+    def _fold(self, lines: Iterable[bytes]) -> Batch:
+        fitted = [self._fit(line) for line in lines]
+        parts = tuple(part for line in fitted for part in line.parts)
+        items, aged, unreadable = (
+            sum(counts) for counts in zip(*((line.items, line.aged, line.unreadable) for line in fitted), strict=True)
+        )
+        taken = items + aged + unreadable
+        return Batch(self.signal, parts, items, taken, 0, aged, unreadable, 0, taken)
 
 
 class MetricFeed(SignalFeed):
@@ -266,6 +293,15 @@ class MetricFeed(SignalFeed):
             return batch
         self.counts.add(batch, 0)
         return None
+
+    def _fold(self, lines: Iterable[bytes]) -> Batch:
+        parts = MetricParts()
+        snapshot, held = self._table.snapshot(), self._table.held
+        for line in lines:
+            self._merge.line(line, self.cursor.passed, parts)
+        self._kept = snapshot if parts.items else None
+        taken = parts.items + parts.merged + parts.unreadable + self._table.held - held
+        return Batch("metrics", parts.take(), parts.items, taken, parts.merged, 0, parts.unreadable, 0, taken)
 
     def _end(self, parts: MetricParts, final_state: str, room_bytes: int) -> bool:
         """Add held points and end marks, as many as there is room for; True where that is all."""
