@@ -9,6 +9,8 @@ configuration, and sends the same number of points twice: our run log by `otel-t
 comes with OpenTelemetry's SDK (OTLP/HTTP with protobuf, batches of 2,000 points, gzip), which is handed ready numbers.
 The SDK's instruments keep one value of a gauge an export: what they would do for every point is measured too, with
 fewer points.
+What sending costs a training is measured by a loop of 5,000 points a second, with an endpoint and without one, in
+turns: the CPU of its own thread for recording a step, and the wall time of a step.
 Figures are medians; the range beside them is the machine's noise.
 """
 
@@ -35,6 +37,9 @@ NAMES = ["loss", "accuracy", "lr", "grad_norm", "f1", "precision", "recall", "au
 STEP_NS = 10_000_000
 BLOCK = 200
 SDK_INSTRUMENT_STEPS = 1_000
+# Of ten points each; with the work of a step about 2 ms.
+TRAINING_STEPS = 4_000
+TURNS = 3
 
 
 def values(count: int) -> dict[str, list[float]]:
@@ -164,6 +169,48 @@ def sdk_instruments(endpoint: str, run_id: str, steps: int) -> None:
     provider.shutdown()
 
 
+def training(endpoint: str) -> None:
+    """In a process of its own: train, and print the CPU of recording and the wall time, both in µs a step."""
+    import otel_train
+
+    columns = values(TRAINING_STEPS)
+    run = otel_train.init(git=False, console="off", endpoint=endpoint or None, sample_machine=False)
+    recording_ns = 0
+    start_s = time.perf_counter()
+    for step in range(TRAINING_STEPS):
+        sum(number * number for number in range(30_000))
+        measured = {name: column[step] for name, column in columns.items()}
+        before_ns = time.thread_time_ns()
+        run.log(measured, step=step)
+        recording_ns += time.thread_time_ns() - before_ns
+    wall_s = time.perf_counter() - start_s
+    run.finish()
+    print(json.dumps({"recording": recording_ns / 1e3 / TRAINING_STEPS, "step": wall_s * 1e6 / TRAINING_STEPS}))
+
+
+def training_cost(folder: Path, endpoint: str) -> dict[str, list[dict[str, float]]]:
+    """Train with the endpoint and without, in turns."""
+    results: dict[str, list[dict[str, float]]] = {"without an endpoint": [], "sending": []}
+    this = [sys.executable, __file__, "--only", "training"]
+    for _ in range(TURNS):
+        for name, url in (("without an endpoint", ""), ("sending", endpoint)):
+            _, _, printed = timed([*this, "--endpoint", url], {"OTEL_TRAIN_DIR": str(folder / "trainings")})
+            results[name].append(json.loads(printed.splitlines()[-1]))
+    return results
+
+
+def training_table(results: dict[str, list[dict[str, float]]]) -> list[str]:
+    """Return the lines of the table of what sending costs a training."""
+    lines = [
+        "| training | recording a step of ten values, µs of its thread's CPU | a step, µs |",
+        "| --- | --- | --- |",
+    ]
+    for name, found in results.items():
+        cells = [shown([result[key] for result in found]) for key in ("recording", "step")]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
 def one_round(folder: Path, points: int) -> dict[str, dict[str, float]]:
     """Start the servers anew and send everything once each way; return seconds and CPU by what was used."""
     from tests.stack.servers import Collector, Prometheus
@@ -202,6 +249,23 @@ def one_round(folder: Path, points: int) -> dict[str, dict[str, float]]:
     return results
 
 
+def train_beside_servers() -> dict[str, list[dict[str, float]]]:
+    """Start the servers anew, and measure trainings that send to them and that do not."""
+    from tests.stack.servers import Collector, Prometheus
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prometheus = Prometheus(folder / "prometheus")
+        collector = Collector(folder / "collector", prometheus=prometheus.otlp_url)
+        try:
+            prometheus.start()
+            collector.start()
+            return training_cost(folder, collector.url)
+        finally:
+            collector.stop()
+            prometheus.stop()
+
+
 def shown(numbers: list[float]) -> str:
     """Return median and range."""
     return f"{statistics.median(numbers):,.3g} ({min(numbers):,.3g} … {max(numbers):,.3g})"
@@ -229,12 +293,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--only", choices=("exporter", "instruments"), help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=("exporter", "instruments", "training"), help=argparse.SUPPRESS)
     parser.add_argument("--endpoint", help=argparse.SUPPRESS)
     parser.add_argument("--run-id", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.only == "exporter":
         return sdk_exporter(chosen.endpoint, chosen.run_id, chosen.points)
+    if chosen.only == "training":
+        return training(chosen.endpoint)
     if chosen.only == "instruments":
         return sdk_instruments(chosen.endpoint, chosen.run_id, chosen.points // len(NAMES))
     rounds = []
@@ -242,7 +308,7 @@ def main() -> None:
         print(f"round {number + 1} of {chosen.rounds}")
         with tempfile.TemporaryDirectory() as folder:
             rounds.append(one_round(Path(folder), chosen.points))
-    lines = table(rounds)
+    lines = [*table(rounds), "", *training_table(train_beside_servers())]
     print("\n".join(lines))
     if chosen.markdown:
         chosen.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")

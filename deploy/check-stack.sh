@@ -6,15 +6,28 @@
 #   deploy/check-stack.sh --no-start check what is running
 set -u
 cd "$(dirname "$0")/.." || exit 2
-[ ! -f .env ] || . ./.env
 
-host=127.0.0.1
-otlp=http://$host:${OTLP_HTTP_PORT:-4318}
-grafana=http://$host:${GRAFANA_PORT:-3000}
-prometheus=http://$host:${PROMETHEUS_PORT:-9090}
-loki=http://$host:${LOKI_PORT:-3100}
-tempo=http://$host:${TEMPO_PORT:-3200}
-alertmanager=http://$host:${ALERTMANAGER_PORT:-9093}
+# As compose reads it: from the environment, else from .env, which is no script: its values may hold blanks and dollars.
+setting() {
+    found=$(printenv "$1") || found=$(sed -n "s/^$1=//p" .env 2>/dev/null | tail -n 1)
+    found=${found#[\"\']} found=${found%[\"\']}
+    printf '%s' "${found:-$2}"
+}
+
+host=$(setting BIND_ADDRESS 127.0.0.1)
+[ "$host" != 0.0.0.0 ] || host=127.0.0.1
+token=$(setting OTEL_TRAIN_TOKEN "")
+scheme=http
+[ -z "$(setting OTEL_TRAIN_TLS_CERT "")" ] || scheme=https
+otlp=$scheme://$host:$(setting OTLP_HTTP_PORT 4318)
+grafana=http://$host:$(setting GRAFANA_PORT 3000)
+prometheus=http://$host:$(setting PROMETHEUS_PORT 9090)
+loki=http://$host:$(setting LOKI_PORT 3100)
+tempo=http://$host:$(setting TEMPO_PORT 3200)
+alertmanager=http://$host:$(setting ALERTMANAGER_PORT 9093)
+# Where the Collector asks for one. Absolute paths.
+certificate=${OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE:-}
+key=${OTEL_EXPORTER_OTLP_CLIENT_KEY:-$certificate}
 failures=0
 
 say() { printf '%-14s %s\n' "$1" "$2"; }
@@ -36,11 +49,14 @@ expect() {
 }
 
 send() {
-    code=$(curl -s -m 10 -o /dev/null -w '%{http_code}' ${OTEL_TRAIN_TOKEN:+-H "Authorization: Bearer $OTEL_TRAIN_TOKEN"} \
+    # The certificate is one for the name that others use: here only the way is checked.
+    code=$(curl -s -k -m 10 -o /dev/null -w '%{http_code}' ${token:+-H "Authorization: Bearer $token"} \
+        ${certificate:+--cert "$certificate" --key "$key"} \
         -H 'Content-Type: application/json' -d "$2" "$otlp/v1/$1")
     [ "$code" = 200 ] && say "send $1" "ok" && return 0
     say "send $1" "FAILED: the Collector answered $code"
     failures=$((failures + 1))
+    return 1
 }
 
 if [ "${1:-}" != --no-start ]; then
@@ -59,12 +75,15 @@ id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 span=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
 resource='"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"stack-check"}},{"key":"run_id","value":{"stringValue":"'$run'"}}]}'
 send metrics '{"resourceMetrics":[{'$resource',"scopeMetrics":[{"metrics":[{"name":"stack.check","gauge":{"dataPoints":[{"timeUnixNano":"'$now'","asDouble":42}]}}]}]}]}'
+metrics=$?
 send logs '{"resourceLogs":[{'$resource',"scopeLogs":[{"logRecords":[{"timeUnixNano":"'$now'","severityNumber":9,"body":{"stringValue":"stack check"},"traceId":"'$id'","spanId":"'$span'"}]}]}]}'
+logs=$?
 send traces '{"resourceSpans":[{'$resource',"scopeSpans":[{"spans":[{"traceId":"'$id'","spanId":"'$span'","name":"stack check","kind":1,"startTimeUnixNano":"'$now'","endTimeUnixNano":"'$now'"}]}]}]}'
+traces=$?
 
-expect 'metric found' '"42"' 30 -G "$prometheus/api/v1/query" --data-urlencode "query=stack_check{run_id=\"$run\"}"
-expect 'record found' 'stack check' 60 -G "$loki/loki/api/v1/query_range" --data-urlencode "query={service_name=\"stack-check\"} | run_id=\"$run\""
-expect 'span found' '"traceID"' 60 "$tempo/api/search?q=%7B%20resource.run_id%20%3D%20%22$run%22%20%7D"
+[ "$metrics" -ne 0 ] || expect 'metric found' '"42"' 30 -G "$prometheus/api/v1/query" --data-urlencode "query=stack_check{run_id=\"$run\"}"
+[ "$logs" -ne 0 ] || expect 'record found' 'stack check' 60 -G "$loki/loki/api/v1/query_range" --data-urlencode "query={service_name=\"stack-check\"} | run_id=\"$run\""
+[ "$traces" -ne 0 ] || expect 'span found' '"traceID"' 60 "$tempo/api/search?q=%7B%20resource.run_id%20%3D%20%22$run%22%20%7D"
 
 if [ "$failures" -gt 0 ]; then
     echo "$failures checks failed; docker compose ps and docker compose logs say more" >&2

@@ -59,10 +59,11 @@ FORMULAS = (
     "validation at one step is averaged. Training's values are averaged over windows of a twentieth of "
     "`plateau_steps`, 100 steps, and of a quarter of it: the short ones date an improvement well, the long ones see a "
     "slow one through the noise of batches.",
-    "A value v is an improvement on the best b if v < b - max(`plateau_percent` of |b|, twice the median of the last "
-    "nine rises from one value to the next). A noisy loss is not better for a lucky batch. With goal max the same "
-    "holds of -v; around zero and below, |b| is what the percentage is of. NaN and infinities never improve. The "
-    "count is 0 until three values in a row were no improvement; it grows with the values, not between evaluations.",
+    "A value v is an improvement on the best b if v < b - max(`plateau_percent` of |b|, twice the median of the rises "
+    "among the last 18 changes from one value to the next; fewer than three are a spike). A noisy loss is not better "
+    "for a lucky batch. With goal max the same holds of -v; around zero and below, |b| is what the percentage is of. "
+    "NaN and infinities never improve. The count is 0 until three values in a row were no improvement; it grows with "
+    "the values, not between evaluations.",
     "The plateau is that of the loss on validation; where none is logged, of the loss; where nothing is called just "
     "loss, all metrics with a direction must stand still. Points on another axis than step are not watched. A loop "
     "that gives no steps has one for each call, so with a call an epoch `plateau_steps` are epochs.",

@@ -16,6 +16,7 @@ boottime_s = time.monotonic
 sleep = time.sleep
 
 NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
 
 
 class Clock(Protocol):

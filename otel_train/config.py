@@ -146,7 +146,8 @@ def _notes(value: Any) -> str:
 
 
 def _endpoint(value: Any) -> str:
-    if not re.match(r"https?://[^/\s]+", str(value)):
+    # Without a scheme it is an address for gRPC; the protocol is known only where things are sent.
+    if not re.match(r"(?:https?|dns|unix|ipv[46]):/*[^/\s]|(?!https?:)[^\s/]+:\d", str(value), re.IGNORECASE):
         raise ValueError("use a URL with its scheme, such as http://localhost:4318")
     return str(value)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.scripts import Scripts, own_threads
+
+if TYPE_CHECKING:
+    from tests.otlp_servers import Certificates
 
 FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR")
 FOREIGN += ("MASTER_PORT", "TRACEPARENT", "TRACESTATE", "ENVIRONMENT", "PYTHONHASHSEED")
@@ -50,6 +54,16 @@ def finish_all() -> Iterator[None]:
     threads = own_threads(patience_s=3.0)
     assert not left, f"the test left runs open: {left}"
     assert not threads, f"the test left threads: {threads}"
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Files for TLS between a server on this host and its clients."""
+    if shutil.which("openssl") is None:
+        pytest.skip("the openssl command is missing: it makes the certificates of this test")
+    from tests.otlp_servers import Certificates
+
+    return Certificates.make(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

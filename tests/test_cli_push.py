@@ -447,6 +447,25 @@ def test_following_one_run_ends_when_it_is_sent(root: Path, server: OtlpServer) 
     assert len(server.values("train.loss")) == 168
 
 
+@pytest.mark.skipif(os.name != "posix", reason="has no limit of open files")
+def test_a_run_of_more_ranks_than_a_process_may_open_files_is_sent_whole(root: Path, scripts: Any) -> None:
+    """Its soft limit of 64 files is lifted for 100 ranks: each is sent, and the code is 0."""
+    builder = ended_run(root, points=1)
+    for rank in range(1, 100):
+        builder.log({"loss": [float(rank)]}, rank=rank)
+    with OtlpServer().start() as server:
+        script = scripts(
+            f"""
+            import resource
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            from otel_train.cli.main import main
+            raise SystemExit(main(["push", {str(builder.path)!r}, "--endpoint", {server.url!r}]))
+            """
+        )
+        assert script.code == 0, script.errors
+        assert sorted(server.values("train.loss")) == [1.0, *map(float, range(1, 100))]
+
+
 def test_records_carry_their_attributes_through_the_push(root: Path, server: OtlpServer) -> None:
     """What arrives is what the run log holds, not only as many."""
     ended_run(root)

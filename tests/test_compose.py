@@ -57,6 +57,28 @@ def test_ports_are_open_on_loopback_only_unless_told_otherwise() -> None:
     assert all(port.startswith("${BIND_ADDRESS:-127.0.0.1}:") for port in ports), ports
 
 
+@pytest.mark.parametrize(
+    ("variables", "anonymous"),
+    [
+        ({}, "true"),
+        ({"BIND_ADDRESS": "0.0.0.0"}, "0.0.0.0"),
+        ({"BIND_ADDRESS": "0.0.0.0", "GRAFANA_ANONYMOUS": "true"}, "true"),
+        ({"GRAFANA_ANONYMOUS": "false"}, "false"),
+    ],
+)
+def test_reading_without_a_password_is_for_loopback_alone(variables: dict[str, str], anonymous: str) -> None:
+    """Where the ports are open to others Grafana is told what is not true, unless somebody wants it so."""
+    docker = shutil.which("docker")
+    if not docker or subprocess.run([docker, "compose", "version"], capture_output=True).returncode:
+        pytest.skip("docker compose is not installed")
+    command = [docker, "compose", "-f", str(COMPOSE), "config", "--format", "json"]
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["services"]["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ENABLED"]
+    assert found == anonymous
+
+
 def test_images_are_pinned_and_memory_is_limited() -> None:
     """No image is `latest`, and no service may take the machine's memory."""
     for name, service in {**services(), **services(OVERLAYS[0])}.items():

@@ -109,7 +109,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("segment_size", "1KB", "at least 64KiB"),
     ("segment_size", "1.2.3GB", "such as 20GB or 500MiB"),
     ("max_run_size", "20 parsecs", "such as 20GB or 500MiB"),
-    ("endpoint", "localhost:4318", "a URL with its scheme, such as http://localhost:4318"),
+    ("endpoint", "localhost", "a URL with its scheme, such as http://localhost:4318"),
+    ("endpoint", "ftp://localhost:4318", "a URL with its scheme, such as http://localhost:4318"),
     ("endpoint", "http://", "a URL with its scheme"),
 ]
 
@@ -127,8 +128,8 @@ def test_a_wrong_argument_names_itself_its_value_and_the_fix(tmp_path: Path, nam
 
 def test_a_wrong_variable_or_line_of_the_file_is_named_as_that(tmp_path: Path) -> None:
     """The message names where the value came from: the variable, or the file and its key."""
-    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_ENDPOINT='collector:4317': use a URL"):
-        found(tmp_path, {}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"})
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_ENDPOINT='collector': use a URL"):
+        found(tmp_path, {}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector"})
     (tmp_path / "otel_train.toml").write_text("sample_interval_s = -2\n")
     with pytest.raises(ConfigError, match=r"otel_train\.toml: sample_interval_s=-2: use a number of at least 0\.1"):
         found(tmp_path)
@@ -156,6 +157,8 @@ RIGHT: list[tuple[str, Any, Any]] = [
     ("segment_size", "1MiB", 1 << 20),
     ("max_run_size", 1e9, 1_000_000_000),
     ("endpoint", "https://collector:4318/", "https://collector:4318/"),
+    ("endpoint", "HTTP://collector:4318", "HTTP://collector:4318"),
+    ("endpoint", "collector:4317", "collector:4317"),
 ]
 
 

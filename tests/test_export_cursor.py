@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import tempfile
@@ -131,6 +132,30 @@ def test_a_segment_that_may_not_be_read_is_waited_for(tmp_path: Path) -> None:
     assert all_lines(cursor) == []
     assert all_lines(cursor, ended=True) == [b"b"]
     assert cursor.unreadable == 1
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_what_this_process_has_no_room_to_open_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool
+) -> None:
+    """With no descriptor left an ended log is neither read nor done; afterwards all of it comes."""
+    segment(tmp_path, 1, b"a\n", zipped=zipped)
+    cursor = LogCursor(tmp_path, "logs")
+
+    def full(*arguments: object, **options: object) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("otel_train.export.cursor.open", full, raising=False)
+        patch.setattr("otel_train.export.cursor.os.open", full)
+        with pytest.raises(OSError, match="Too many open files"):
+            cursor.next_line(ended=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", full)
+        with pytest.raises(OSError, match="Too many open files"):
+            cursor.next_line(ended=True)
+    assert all_lines(cursor, ended=True) == [b"a"]
+    assert cursor.unreadable == 0
 
 
 def test_pending_bytes_are_plain_bytes(tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ def open_to(waits: Waits) -> Iterator[Callable[..., Delivery]]:
 
     def open_to(where: HttpServer | Destination, **fields: Any) -> Delivery:
         options = {"wait": waits, "random": lambda: 0.5, "notices": OutageNotices()}
-        options |= {name: fields.pop(name) for name in list(fields) if name in ("wait", "random", "notices", "clock")}
+        ours = ("wait", "random", "notices", "clock", "patience_s")
+        options |= {name: fields.pop(name) for name in list(fields) if name in ours}
         destination = where if isinstance(where, Destination) else where.destination(**fields)
         made.append(Delivery(destination, **options))
         return made[-1]
@@ -596,6 +597,40 @@ def test_a_full_backlog_keeps_the_deadline(open_to: Open) -> None:
             filler.close()
     assert taken_s < 0.7
     assert not done.finished
+
+
+class Slow(InMemory):
+    """Takes a second for each answer."""
+
+    def __init__(self, clock: HandClock, bad: Callable[[int, int], bool]) -> None:
+        super().__init__(bad)
+        self._clock = clock
+
+    def post(self, body: bytes, timeout_s: float, stop: threading.Event) -> Answer:
+        self._clock.now_ns += NS_PER_S
+        return super().post(body, timeout_s, stop)
+
+
+def test_patience_is_for_a_server_that_does_not_answer() -> None:
+    """One that answers every question is asked on, though the whole request takes far longer than the patience."""
+    clock = HandClock()
+    server = Slow(clock, lambda _, value: value % 7 == 3)
+    where = Destination("metrics", "http://c/v1/metrics")
+    delivery = Delivery(where, clock=clock, patience_s=1.5, transport=server, notices=OutageNotices())
+    done = deliver(delivery, gauge("series_1", range(100)), items=100)
+    assert (done.finished, done.accepted, done.refused) == (True, 86, 14)
+    assert clock.now_ns > 20 * NS_PER_S
+
+
+def test_patience_ends_with_a_server_that_does_not_answer(serve: Serve, open_to: Open) -> None:
+    """Without any deadline: given up after so long, and why is told."""
+    server = serve(*[Reply(503)] * 1000)
+    begun_ns = SYSTEM.mono_ns()
+    delivery = open_to(server, patience_s=0.5, wait=lambda stop, seconds: time.sleep(0.05))
+    done = deliver(delivery, gauge("a", range(10)), items=10)
+    assert not done.finished
+    assert done.fault.startswith("503")
+    assert SYSTEM.mono_ns() - begun_ns < 2 * NS_PER_S
 
 
 def test_a_passed_deadline_sends_nothing(serve: Serve, open_to: Open) -> None:

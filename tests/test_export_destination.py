@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,6 @@ def metrics(endpoint: str | None = "http://c:4318", **variables: str) -> Destina
     found = read(endpoint, **variables).metrics
     assert found is not None
     return found
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("the openssl command is missing: it makes the certificates of this test")
-    return Certificates.make(tmp_path_factory.mktemp("tls"))
 
 
 def test_without_an_endpoint_nothing_is_sent() -> None:
@@ -157,6 +149,37 @@ def test_a_grpc_endpoint_is_taken_as_it_is(endpoint: str, insecure: str, url: st
     assert metrics(endpoint, PROTOCOL="grpc", INSECURE=insecure).url == url
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "insecure", "secure"),
+    [
+        ("http://c:4317", "", False),
+        ("https://c:4317", "true", True),
+        ("c:4317", "", True),
+        ("c:4317", "true", False),
+        ("unix:/run/otel.sock", "true", False),
+        ("dns:///c:4317", "", True),
+        ("dns:///c:4317", "true", False),
+    ],
+)
+def test_a_grpc_endpoint_tells_whether_tls_is_spoken(endpoint: str, insecure: str, secure: bool) -> None:
+    """The scheme of a URL decides; a target of gRPC's own has TLS unless INSECURE is set."""
+    assert metrics(endpoint, PROTOCOL="grpc", INSECURE=insecure).secure is secure
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint", "place"),
+    [
+        ("http/json", "https://me:x@c:4318/base?token=y", "https://c:4318"),
+        ("grpc", "http://c:4317", "http://c:4317"),
+        ("grpc", "dns:///c:4317", "dns:///c:4317"),
+        ("grpc", "unix:/run/otel.sock", "unix:/run/otel.sock"),
+    ],
+)
+def test_the_place_of_a_destination_is_its_server(protocol: str, endpoint: str, place: str) -> None:
+    """Without path, query and secrets; a target of gRPC's own, which has no other name, as it stands."""
+    assert metrics(endpoint, PROTOCOL=protocol).place == place
+
+
 def test_a_user_in_the_url_becomes_a_header() -> None:
     """A user and a password are sent as Basic, stand in no URL, and give way to an explicit header."""
     found = metrics("http://me:p%40ss@c:4318")
@@ -186,6 +209,8 @@ def test_secrets_are_not_in_the_repr() -> None:
         ({"ENDPOINT": "http://c d:1"}, BASE, "the space"),
         ({"ENDPOINT": "http://c:99999"}, BASE, "Port out of range"),
         ({"METRICS_ENDPOINT": "http://"}, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "a URL with its scheme"),
+        ({"METRICS_ENDPOINT": "http://c/v1/traces"}, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "end it with /v1/metrics"),
+        ({"LOGS_ENDPOINT": "http://c/v1/metrics/"}, "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "end it with /v1/logs"),
         ({"ENDPOINT": "c", "PROTOCOL": "grpc"}, BASE, "host:port"),
         ({"ENDPOINT": "ftp://c:1", "PROTOCOL": "grpc"}, BASE, "http:// (plain) or https:// (TLS)"),
         ({"PROTOCOL": "json"}, "OTEL_EXPORTER_OTLP_PROTOCOL", "http/json, http/protobuf, grpc"),

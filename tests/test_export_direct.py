@@ -502,10 +502,12 @@ def test_headers_and_compression_reach_the_server(receiver: Received) -> None:
 @pytest.mark.parametrize("protocol", [HTTP_PROTOBUF, GRPC])
 def test_certificates_prove_both_sides(protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of a private authority that wants a client's certificate takes everything; without one, nothing."""
-    # Where these are set they stand before the file that is named.
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
     certificates = Certificates.make(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    # The machine's own bundle does not know the authority: what the variable of OTLP names counts.
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(name, Certificates.make(other).ca_pem)
     kind = HttpReceiver if protocol == HTTP_PROTOBUF else GrpcReceiver
     with kind(certificates=certificates) as receiver:
         known = {"certificate": certificates.ca_pem, "timeout_s": 1.0}

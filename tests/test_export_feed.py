@@ -115,6 +115,18 @@ def test_refused_items_are_counted_apart(folder: Path) -> None:
     assert (counts.sent, counts.refused) == (7, 3)
 
 
+def test_where_all_is_refused_the_end_marks_are_not_sent_either(folder: Path) -> None:
+    """Nothing of the log is sent, everything of it refused, and no end mark counts; no number falls below zero."""
+    append(folder, "metrics", *[line(number, time_ns=START_NS + number * MS) for number in range(10)])
+    feed = RankFeed(folder)
+    batch = feed.next("metrics", ended=True)
+    assert batch is not None
+    assert (batch.items, batch.added) == (11, 1)
+    feed.acknowledge(batch, batch.items)
+    counts = feed.counts("metrics")
+    assert (counts.sent, counts.added, counts.refused, counts.log_items) == (0, 0, 10, 10)
+
+
 def test_the_account_covers_every_item(folder: Path) -> None:
     """Fresh, aged, damaged: each is counted once, also those of lines that give nothing to send."""
     old = log_line("old", time_ns=START_NS - 10 * 86_400 * SECOND)

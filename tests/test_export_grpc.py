@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import threading
 import time
@@ -104,13 +103,6 @@ def serve() -> Iterator[Callable[..., GrpcServer]]:
 
 
 Serve = Callable[..., GrpcServer]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("the openssl command is missing: it makes the certificates of this test")
-    return Certificates.make(tmp_path_factory.mktemp("tls"))
 
 
 def post(destination: Destination, *parts: bytes, timeout_s: float = 5.0) -> Answer:

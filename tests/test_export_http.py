@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from email.utils import formatdate
+from http.client import BadStatusLine
 from typing import Any
 
 import pytest
@@ -46,13 +47,6 @@ def serve() -> Iterator[Serve]:
     yield serve
     for server in made:
         server.close()
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("the openssl command is missing: it makes the certificates of this test")
-    return Certificates.make(tmp_path_factory.mktemp("tls"))
 
 
 def post(destination: Destination, *parts: bytes, timeout_s: float = 5.0) -> Answer:
@@ -190,9 +184,28 @@ def test_plain_http_to_a_tls_server_is_told(serve: Serve, certificates: Certific
     assert post(where, gauge("a", range(1)), timeout_s=1.0).verdict in (Verdict.RETRY, Verdict.MISDIRECTED)
 
 
-def test_a_web_page_is_no_success() -> None:
-    """A log-in page that answers everything with 200 has taken nothing."""
-    answer = answer_of(200, b"<html>log in</html>", "text/html; charset=utf-8")
+def test_https_to_a_plain_server_is_told(serve: Serve) -> None:
+    """The advice is the scheme, not a certificate."""
+    server = serve()
+    where = replace(server.destination(), url=f"https://127.0.0.1:{server.port}/v1/metrics")
+    answer = post(where, gauge("a", range(1)), timeout_s=1.0)
+    assert answer.verdict is Verdict.MISDIRECTED
+    assert "begin OTEL_EXPORTER_OTLP_ENDPOINT with http://" in answer.text
+
+
+def test_a_path_that_stands_alone_is_told_of_its_own_variable() -> None:
+    """An endpoint for one signal gets no path appended: the advice is about that variable."""
+    answer = read_answer(
+        404, {}, b"", address="http://c:4318/", protocol="http/json", signal="metrics", now_ns=START_NS
+    )
+    assert "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is used as it stands, so it ends with /v1/metrics" in answer.text
+
+
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"\n<!DOCTYPE html>\n<title>log in</title>"])
+@pytest.mark.parametrize("content_type", ["text/html; charset=utf-8", ""])
+def test_a_web_page_is_no_success(body: bytes, content_type: str) -> None:
+    """A log-in page that answers everything with 200 has taken nothing, also where it does not say what it is."""
+    answer = answer_of(200, body, content_type)
     assert answer.verdict is Verdict.MISDIRECTED
     assert "no OTLP server" in answer.text
 
@@ -300,6 +313,11 @@ def test_a_server_that_speaks_http2_gives_a_hint() -> None:
         server.join()
     assert answer.verdict is Verdict.RETRY
     assert "no answer in HTTP/1.1 (so gRPC answers: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in answer.text
+    transport = HttpTransport(Destination("metrics", "http://127.0.0.1:1/v1/metrics"), SYSTEM)
+    other = transport._fault(
+        urllib3.exceptions.ProtocolError("Connection aborted.", BadStatusLine("\x07\0garbage\0")), 1.0
+    )
+    assert "gRPC" not in other.text
 
 
 def test_a_server_that_never_answers_holds_nobody(serve: Serve) -> None:

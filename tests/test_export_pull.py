@@ -114,7 +114,7 @@ def test_instruments_of_the_metrics_api_are_served_too(start: Start) -> None:
     meter = metrics.get_meter("mine")
     meter.create_counter("pull.jobs", unit="{job}").add(3, {"kind": "a"})
     meter.create_histogram("pull.latency", unit="s", explicit_bucket_boundaries_advisory=[1.0, 5.0]).record(3.0)
-    run.session._collect()
+    run.session.surroundings.collect()
     assert run.flush()
     found = samples(scrape(run.session.prometheus.port)[0])
     assert [(labels["kind"], value) for labels, value in found["pull_jobs_total"]] == [("a", 3.0)]

@@ -64,6 +64,19 @@ def entry(body: Any = "text", time_ns: int = START_NS, **others: Any) -> LogEntr
     return LogEntry(time_ns=time_ns, severity_number=9, severity_text="INFO", body=body, **others)
 
 
+def test_a_name_that_no_store_takes_gets_one_that_they_do() -> None:
+    """Names without a letter or digit of ASCII: Loki would refuse the whole request for one, others' records too."""
+    names = {"": 1, "学習率": 2, "_": 3, "rate.率": 4, "7": 5}
+    (record,) = records_of(fit([entry(attributes=names)]))
+    assert {name: int(value) for name, value in values_of(record).items()} == {
+        "key_": 1,
+        "key_学習率": 2,
+        "key__": 3,
+        "rate.率": 4,
+        "7": 5,
+    }
+
+
 def test_a_line_that_needs_nothing_goes_as_it_stands() -> None:
     """Byte by byte what stands in the log."""
     line = ENCODER.logs([entry(attributes={"a": 1}), entry("ü")])

@@ -19,12 +19,13 @@ from otel_train.export.rank_ends import rank_ends
 from otel_train.export.rank_source import RankSource
 from otel_train.export.sender import Quiet, Sender
 from otel_train.otlp.encode import PREFIXES, SUFFIX
-from otel_train.record.entries import Column
+from otel_train.record.entries import Column, Sample
 from otel_train.runlog.lock import WriterLock, is_locked
 from otel_train.runlog.lost import mark_lost
 from otel_train.runlog.ring import LineRing
 from otel_train.runlog.sender_log import MOST_BYTES, SenderLog
 from otel_train.runlog.status import run_status
+from otel_train.semconv import SIGNAL
 from otel_train.testing import ManualClock
 from tests.otlp_server import OtlpServer, free_port
 from tests.runs import START_NS, RunBuilder
@@ -152,13 +153,13 @@ def test_a_delivery_that_gives_up_is_asked_again_with_the_same_batch(root: Path)
     assert len(logs.requests) == 3
     assert len({request.parts for request in logs.requests}) == 1
     assert sender.accounting.items(SENT, "logs") == 2
-    assert sender.accounting.to_dict()["logs"]["retries"] == 3
+    assert Sample("otel_train.export.retries", 3, ((SIGNAL, "logs"),)) in sender.samples()
 
 
 def test_patience_ends_a_signal_and_no_other(root: Path) -> None:
     """With patience a server that does not answer costs its own signal, and why is known."""
     logs = FakeDelivery(Delivered(fault="connection refused"))
-    sender = sender_of(deliveries(logs=logs), patience_s=5.0)
+    sender = sender_of(deliveries(logs=logs), gives_up=True)
     source = open_source(a_run(root), ended=True)
     sender.add(source)
     sender.start(ending=True)
@@ -198,7 +199,7 @@ def test_a_fault_of_ours_is_told_and_sending_goes_on(root: Path) -> None:
 def test_a_fault_that_stays_ends_a_lane_that_somebody_waits_for(root: Path) -> None:
     """A push does not hang on a fault of ours: after five turns it gives up and says why."""
     logs = FakeDelivery(*[RuntimeError("our fault")] * 50)
-    sender = sender_of(deliveries(logs=logs), tell=lambda text: None, patience_s=1.0)
+    sender = sender_of(deliveries(logs=logs), tell=lambda text: None, gives_up=True)
     sender.add(open_source(a_run(root), ended=True))
     sender.start(ending=True)
     assert sender.wait(ended_by())
@@ -400,6 +401,37 @@ def test_following_a_run_that_has_ended_gives_up_where_no_server_comes(root: Pat
     assert follower.run(threading.Event(), poll_s=0.05) is False
     assert (mono_ns() - begun_ns) / NS_PER_S < 5
     assert is_locked(builder.folder.rank_folder(1, 0), "sender.lock") is False
+
+
+def test_more_live_runs_than_an_agent_holds_take_turns(
+    root: Path, server: OtlpServer, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], Any]], Any]
+) -> None:
+    """Three runs that go on, and room for one at a time: each is sent, and what it writes later as well, once."""
+    monkeypatch.setattr("otel_train.export.follow.MOST_FOLDERS", 1)
+    monkeypatch.setattr("otel_train.export.follow.TAKE_TURNS_NS", NS_PER_S // 10)
+    monkeypatch.setattr("otel_train.export.follow.REST_NS", NS_PER_S // 2)
+    monkeypatch.setattr("otel_train.export.follow.LOOK_AGAIN_NS", NS_PER_S // 10)
+    builders = [RunBuilder(root, f"20260131-12000{number}-abcdefgh").attempt() for number in range(3)]
+    writers = [WriterLock(builder.folder.rank_folder(1, 0)) for builder in builders]
+    assert all(writer.acquire() for writer in writers)
+    follower = Follower(root, Destinations.from_environ({}, server.url), tell=lambda text: None)
+    stop = threading.Event()
+    thread = threading.Thread(target=follower.run, args=(stop, 0.02))
+    thread.start()
+    try:
+        for number, value in enumerate((1.0, 2.0, 3.0)):
+            for builder in builders:
+                builder.log({"loss": [value]}, times_s=[60.0 * number])
+        until(lambda: sorted(server.values("train.loss")) == [1.0] * 3 + [2.0] * 3)
+        for builder in builders:
+            builder.log({"loss": [4.0]}, times_s=[300.0])
+        until(lambda: sorted(server.values("train.loss")) == [1.0] * 3 + [2.0] * 3 + [3.0] * 3)
+    finally:
+        stop.set()
+        thread.join()
+        for writer in writers:
+            writer.release()
+    assert server.doubles() == []
 
 
 def test_following_is_narrowed_to_one_rank(root: Path, server: OtlpServer) -> None:

@@ -96,6 +96,7 @@ def test_a_damaged_file_means_sending_again(folder: Path, content: bytes, reason
         {"points": [[7, "{}", 1, 1, 0]]},
         {"heads": [3]},
         {"counts": {"sent": "many"}},
+        {"counts": {"sent": float("inf")}},
     ],
 )
 def test_a_position_that_makes_no_sense_means_sending_again(folder: Path, change: dict[str, object]) -> None:

@@ -15,10 +15,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from otel_train.cli.main import main
+from otel_train.clock import NS_PER_S
 from otel_train.export.verify import Stores, Verdict, expected_of
 from otel_train.record.entries import Sample
+from otel_train.testing import ManualClock
 from tests.otlp_server import OtlpServer, free_port
-from tests.runs import RUN_ID, RunBuilder
+from tests.runs import RUN_ID, START_NS, RunBuilder
 
 
 class StoreServer:
@@ -27,6 +29,9 @@ class StoreServer:
     def __init__(self) -> None:
         self.points: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         self.records = 0
+        # What a range of Loki has; and what the next asks for its count give, before it is `records`.
+        self.lines: list[tuple[int, str]] = []
+        self.counts: list[int] = []
         self.traces: dict[str, list[tuple[str, str]]] = {}
         self.queries: list[str] = []
         outer = self
@@ -61,8 +66,14 @@ class StoreServer:
             ]
             return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
         if path == "/loki/api/v1/query":
-            result = [{"metric": {}, "value": [1, str(self.records)]}] if self.records else []
+            count = self.counts.pop(0) if self.counts else self.records
+            result = [{"metric": {}, "value": [1, str(count)]}] if count else []
             return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
+        if path == "/loki/api/v1/query_range":
+            rows = [row for row in self.lines if int(query["start"]) <= row[0] < int(query["end"])]
+            page = [[str(at_ns), line] for at_ns, line in rows[: int(query["limit"])]]
+            result = [{"stream": {"service_name": "digits"}, "values": page}] if page else []
+            return 200, {"status": "success", "data": {"resultType": "streams", "result": result}}
         trace_id = path.rpartition("/")[2]
         if trace_id not in self.traces:
             return 404, {"error": "trace not found"}
@@ -155,6 +166,39 @@ def test_too_much_is_told_too(root: Path, store: StoreServer) -> None:
     assert metrics.differences == ["train_loss{split='val'}: 2 of 0 points"]
 
 
+def test_what_is_on_its_way_is_waited_for(root: Path, store: StoreServer) -> None:
+    """A store that gets more from ask to ask is asked on; one that stands still is given its patience, and no more."""
+    fill(store)
+    clock = ManualClock()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds)
+
+    stores = Stores(store.url, store.url, store.url, clock=clock, wait=wait)
+    path = a_run(root).path
+    store.counts = [0, 0, 1, 1]
+    assert [item.agrees for item in stores.verify(path, patience_s=1.0)] == [True, True, True]
+    assert sum(waits) == 2.0
+    store.records = 1
+    waits.clear()
+    assert [item.differences for item in stores.verify(path, patience_s=3.0)][1] == ["1 of 2 log records"]
+    assert sum(waits) == 3.0
+
+
+def test_a_record_that_was_sent_twice_is_one(root: Path, store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loki counts it twice until it is flushed: then records are read, page after page, and each counts once."""
+    monkeypatch.setattr("otel_train.export.verify.PAGE", 2)
+    fill(store)
+    path = a_run(root).path
+    store.records = 3
+    store.lines = [(START_NS + NS_PER_S, "one"), (START_NS + 2 * NS_PER_S, "two")]
+    assert verify(path, store)[1].agrees
+    store.lines.append((START_NS + 3 * NS_PER_S, "of nobody"))
+    assert verify(path, store)[1].differences == ["3 of 2 log records"]
+
+
 def test_a_store_that_is_not_there_is_told_and_the_others_are_asked(root: Path, store: StoreServer) -> None:
     """Nobody listens where Loki should be."""
     fill(store)
@@ -175,5 +219,5 @@ def test_push_verify_prints_the_table_and_its_code_says_whether_all_agree(
         assert main(["push", "latest", "--endpoint", server.url, *places]) == 0
         assert capsys.readouterr().out.count("same") == 3
         store.records = 0
-        assert main(["push", "latest", "--endpoint", server.url, *places]) == 3
+        assert main(["push", "latest", "--endpoint", server.url, *places, "--patience", "0.1s"]) == 3
         assert "differs: 0 of 2 log records" in capsys.readouterr().out

@@ -179,6 +179,23 @@ def test_metrics_of_every_type_equal_the_sdks_own_message(metrics: MetricsData) 
     assert (exponential.count, exponential.zero_count, sum(exponential.positive_counts)) == (5, 1, 4)
 
 
+@pytest.mark.parametrize("aggregation", [{}, {Histogram: ExponentialBucketHistogramAggregation()}])
+def test_a_histogram_of_whole_numbers_equals_the_sdks_own_message(aggregation: Any) -> None:
+    """Sizes and counts are recorded as Python's whole numbers; sum, extremes and bounds are such then."""
+    reader = InMemoryMetricReader(preferred_aggregation=aggregation)
+    provider = MeterProvider(metric_readers=[reader], resource=SDK_RESOURCE, shutdown_on_exit=False)
+    sizes = provider.get_meter("m").create_histogram("sizes", explicit_bucket_boundaries_advisory=[1, 10])
+    for value in (2, 30):
+        sizes.record(value)
+    data = reader.get_metrics_data()
+    provider.shutdown()
+    assert data is not None
+    assert message(metrics_line(data)) == encode_metrics(data)
+    (point,) = [point for point, _ in decode_line(metrics_line(data)).points()]
+    assert point.histogram is not None
+    assert (point.histogram.count, point.histogram.sum, point.histogram.max) == (2, 32.0, 30.0)
+
+
 def test_metrics_can_be_given_the_runs_resource(metrics: MetricsData) -> None:
     """Instruments of a provider that the user made carry the run's id all the same."""
     request = message(metrics_line(metrics, {"run_id": "other"}))

@@ -279,7 +279,7 @@ class Written(Recording):
             RunTrace(1, 2),
             version="test",
             clock=self.clock,
-            watcher=watcher or self.health,
+            new_watcher=lambda: watcher or self.health,
         )
 
     def step(self, number: int, took_s: float) -> None:
@@ -353,7 +353,7 @@ def test_a_run_that_ended_after_a_long_pause_is_silent(tmp_path: Path) -> None:
 class Faulty:
     """A watcher that fails at everything."""
 
-    def take(self, digested: Digested, offset_ns: int) -> None:
+    def take(self, digested: Digested) -> None:
         raise RuntimeError("take")
 
     def readings(self, time_ns: int, samples: Sequence[Sample]) -> None:

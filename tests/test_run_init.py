@@ -349,11 +349,47 @@ def test_importing_brings_neither_torch_nor_numpy_nor_plotly(tmp_path: Path) -> 
         "import sys, otel_train\n"
         "heavy = {'torch', 'numpy', 'plotly', 'pandas', 'loguru', 'structlog', 'omegaconf', 'tqdm'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
-        "run = otel_train.init(dir='runs'); run.log({'loss': 1.0}); run.session.environment(10.0); run.finish()\n"
+        "run = otel_train.init(dir='runs'); run.log({'loss': 1.0})\n"
+        "run.session.surroundings.environment(10.0); run.finish()\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n[]\n"
+
+
+@pytest.mark.slow
+def test_a_run_without_an_endpoint_loads_nothing_of_the_network(tmp_path: Path) -> None:
+    """Neither `import otel_train` nor a run pays for sending that nobody asked for."""
+    code = (
+        "import sys, otel_train\n"
+        "def network():\n"
+        "    names = {'urllib3', 'http.client', 'ssl', 'requests', 'grpc', 'prometheus_client'}\n"
+        "    return sorted(name for name in sys.modules if name in names or name.startswith('otel_train.export'))\n"
+        "run = otel_train.init(dir='runs'); run.log({'loss': 1.0}); print(network())\n"
+        "run.session.surroundings.environment(10.0); run.finish(); print(network())\n"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert ended.stdout == "[]\n[]\n", ended.stderr
+
+
+@pytest.mark.slow
+def test_what_watches_a_run_is_loaded_by_the_writer(tmp_path: Path) -> None:
+    """`init()` returns without having waited for it."""
+    code = (
+        "import sys, threading, time, otel_train\n"
+        "seen = []\n"
+        "class Look:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'otel_train.watch.health': seen.append(threading.current_thread().name)\n"
+        "sys.meta_path.insert(0, Look())\n"
+        "run = otel_train.init(dir='runs')\n"
+        "until_s = time.monotonic() + 30\n"
+        "while not seen and time.monotonic() < until_s: time.sleep(0.02)\n"
+        "run.finish(); print(seen)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stdout == "['otel-train-writer']\n", ended.stderr
 
 
 def test_settings_from_the_environment_reach_the_run(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

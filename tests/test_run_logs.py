@@ -183,7 +183,7 @@ try:
         raise RuntimeError("db=postgres://u:FAKE4@h/db")
 except RuntimeError:
     pass
-run.session.environment(20.0)
+run.session.surroundings.environment(20.0)
 raise RuntimeError("gone: https://u:FAKEPAT2@git.example/a/b.git HF_TOKEN=FAKE3")
 """
 

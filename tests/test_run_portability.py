@@ -41,7 +41,7 @@ with otel_train.init(sample_machine=True, sample_interval_s=0.1, git=True) as ru
             run.log({"loss": 1.0})
         logging.getLogger("user").warning("hello")
     run.save_checkpoint("model.pkl", {"a": 1})
-    run.session.environment(20.0)
+    run.session.surroundings.environment(20.0)
 assert "fcntl" not in sys.modules and not hasattr(os, "fork")
 print(run.id)
 """
@@ -181,7 +181,7 @@ import torch, otel_train
 with otel_train.init(sample_machine=True) as run:
     for x in run.steps(range(3)):
         run.log({"loss": torch.tensor(1.0)})
-    run.session.environment(20.0)
+    run.session.surroundings.environment(20.0)
 print(torch.cuda.is_initialized())
 """
     ended = scripts(text)

@@ -24,7 +24,7 @@ def train(start: Start, steps: range, **arguments: Any) -> Any:
     run = start(**arguments)
     for step in steps:
         run.log({"loss": 1.0 + step}, step=step)
-    run.session.environment(20.0)
+    run.session.surroundings.environment(20.0)
     run.finish()
     return run
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from runlog_lines import RUN_ID, START_NS, FakeProcesses, make_run
 
+from otel_train.clock import from_iso
 from otel_train.errors import RunNotFoundError
 from otel_train.runlog.catalogue import find_run, list_runs
 
@@ -83,3 +84,19 @@ def test_runs_are_listed_newest_first(root: Path) -> None:
     assert "run.json is damaged" in runs[1].problem
     assert told == [(0, 2), (1, 2), (2, 2)]
     assert list_runs(root / "nowhere") == []
+
+
+def test_runs_without_run_json_are_sorted_by_the_time_in_their_ids(root: Path) -> None:
+    """An archive has none, and its folders were all changed by the copying; a name without a time has that one."""
+    for number, name in enumerate((OTHER, RUN_ID, "mine")):
+        if name == "mine":
+            make_run(root, name)
+        (root / name / "run.json").unlink()
+        os.utime(root / name, ns=(START_NS + number, START_NS + number))
+    runs = list_runs(root, START_NS, FakeProcesses())
+    assert [(run.run_id, run.created_ns) for run in runs] == [
+        (OTHER, from_iso("2026-01-02T00:00:00Z")),
+        (RUN_ID, from_iso("2026-01-01T00:00:00Z")),
+        ("mine", START_NS + 2),
+    ]
+    assert find_run(root, "latest") == root / OTHER

@@ -188,7 +188,8 @@ def test_damage_at_any_byte(tmp_path_factory: pytest.TempPathFactory, data: st.D
     folder = make_run(root, lines=0)
     (rank_folder(root) / PLAIN).write_bytes(content[:start] + garbage + content[end:])
     reader = RunReader(folder.path)
-    found = {bytes(item) for item in reader.lines("metrics")}
+    # White space around a line is none of its value.
+    found = {bytes(item).strip() + b"\n" for item in reader.lines("metrics")}
     offset = 0
     for item in lines:
         # The line end may be harmed: it belongs to no value.

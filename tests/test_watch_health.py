@@ -18,8 +18,9 @@ from otel_train.record.digest import Digested, StepFacts
 from otel_train.record.entries import Sample
 from otel_train.runlog.watcher import Finding
 from otel_train.semconv import METRICS
+from otel_train.watch.elsewhere import IN_A_STAGE, OUTSIDE
 from otel_train.watch.gradients import GradientNorm, is_gradient_norm
-from otel_train.watch.health import IN_A_STAGE, OUTSIDE, Health
+from otel_train.watch.health import Health
 from otel_train.watch.improvement import Improvement, Windows
 from otel_train.watch.overfit import OverfitGap
 from otel_train.watch.thresholds import Thresholds
@@ -60,11 +61,11 @@ class Watched:
         usual = self.recording.digest.usual.setdefault(split, _usual())
         usual.is_slow(self.now_ns - fetch_ns)
         self.recording.digest.last_step = facts
-        self.health.take(Digested(steps=[facts]), WALL_NS)
+        self.health.take(Digested(steps=[facts]))
 
     def settle(self, *, ended: bool = False) -> list[Finding]:
         """Digest what was logged; return what was found."""
-        self.health.take(self.recording.take(offset_ns=0), 0)
+        self.health.take(self.recording.take(offset_ns=0))
         found = self.health.settle(WALL_NS + self.now_ns, self.now_ns, ended=ended)
         self.findings += found
         return found
@@ -161,6 +162,14 @@ def test_a_noisy_loss_that_falls_by_a_tenth_is_none(seed: int) -> None:
     draw = random.Random(seed)
     watched = Watched()
     train(watched, range(12_000), lambda step: 0.9 ** (step / 2_000) * abs(draw.gauss(1, 0.3)))
+    assert watched.told == []
+
+
+@pytest.mark.parametrize("last", [500, 900])
+def test_a_smooth_loss_that_falls_after_a_spike_is_none(last: int) -> None:
+    """The one rise of a warm-up is not taken for noise, which a loss without any could never get below again."""
+    watched = Watched()
+    train(watched, range(9_000), lambda step: 3.0 if 400 <= step < last else 0.9 ** (step / 2_000))
     assert watched.told == []
 
 
@@ -271,15 +280,16 @@ def model(values: Sequence[float], steps: Sequence[int], share: float, *, maximi
     sign = -1 if maximise else 1
     told = []
     for count in range(1, len(values) + 1):
-        best, better, rises, before, misses = None, 0, [], None, 0
+        best, better, changes, before, misses = None, 0, [], None, 0
         for value, step in zip(values[:count], steps[:count], strict=True):
             value = sign * value
             misses += 1
             if not math.isfinite(value):
                 continue
-            rises += [value - before] if before is not None and value > before else []
+            changes += [value - before] if before is not None else []
             before = value
-            margin = 0.0 if best is None else max(share * abs(best), 2 * median(rises[-9:]) if rises else 0)
+            rises = [change for change in changes[-18:] if change > 0]
+            margin = 0.0 if best is None else max(share * abs(best), 2 * median(rises) if len(rises) >= 3 else 0)
             if best is None or value < best - margin:
                 best, better, misses = value, step, 0
         told.append((steps[count - 1], steps[count - 1] - better if misses >= 3 else 0))

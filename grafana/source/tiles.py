@@ -49,6 +49,22 @@ def _begin(builder: Any, title: str, description: str, queries: tuple[Query, ...
     return begun.unit(unit) if unit else begun
 
 
+def _end(
+    panel: Any,
+    width: int,
+    height: int,
+    *,
+    links: Sequence[Mapping[str, Any]] = (),
+    repeat: str = "",
+    per_row: int = 4,
+) -> Tile:
+    if links:
+        panel = panel.data_links(_raw(links))
+    if repeat:
+        panel = panel.repeat(repeat).repeat_direction("h").max_per_row(per_row)
+    return Tile(panel, width, height, repeat=repeat, per_row=per_row)
+
+
 def number(
     title: str,
     description: str,
@@ -75,7 +91,7 @@ def number(
         panel = panel.mappings([mapping])
     if decimals is not None:
         panel = panel.decimals(decimals)
-    return Tile(panel.data_links(_raw(links)) if links else panel, width, height)
+    return _end(panel, width, height, links=links)
 
 
 def curves(
@@ -113,11 +129,7 @@ def curves(
     for split, color in SPLIT_COLORS.items():
         if any("{{split}}" in getattr(query, "legend", "") for query in queries):
             panel = panel.override_by_name(split, set_to(color=fixed(color)))
-    if links:
-        panel = panel.data_links(_raw(links))
-    if repeat:
-        panel = panel.repeat(repeat).repeat_direction("h").max_per_row(4)
-    return Tile(panel, width, height, repeat=repeat)
+    return _end(panel, width, height, links=links, repeat=repeat)
 
 
 def by_step(
@@ -151,11 +163,7 @@ def by_step(
     panel = panel.override_by_name("step", set_to(unit="none", decimals=0))
     for split, color in SPLIT_COLORS.items():
         panel = panel.override_by_name(split, set_to(color=fixed(color)))
-    if links:
-        panel = panel.data_links(_raw(links))
-    if repeat:
-        panel = panel.repeat(repeat).repeat_direction("h").max_per_row(4)
-    return Tile(panel, width, height, repeat=repeat)
+    return _end(panel, width, height, links=links, repeat=repeat)
 
 
 def runs_by_step(
@@ -182,9 +190,7 @@ def runs_by_step(
     panel = panel.point_size(xychart.XychartFieldConfigPointSize().fixed(2))
     # The step, of the first query, is the x axis.
     panel = panel.override_by_name("Value #A", set_to(unit="none", decimals=0))
-    if repeat:
-        panel = panel.repeat(repeat).repeat_direction("h").max_per_row(3)
-    return Tile(panel, width, height, repeat=repeat, per_row=3)
+    return _end(panel, width, height, repeat=repeat, per_row=3)
 
 
 def timeline(

@@ -31,7 +31,7 @@ exit codes:
   0  done
   2  nothing could be read, or the command was not understood
   3  part of what was read is damaged; the result is of the rest
-  4  push reached no server
+  4  push reached no server, or none that let it in
 """
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from otel_train.cli.arguments import OK, PARTLY_READ, UsageError, add_root, print_json, progress
 from otel_train.config import parse_duration, parse_size
@@ -23,6 +22,7 @@ UNREACHED: Final = 4
 PARTLY: Final = PARTLY_READ
 # Where there is no terminal for a bar.
 LINE_EVERY_S: Final = 5.0
+MOST_FILES: Final = 65_536
 STORES: Final = (
     ("prometheus", "OTEL_TRAIN_PROMETHEUS_URL", 9090),
     ("loki", "OTEL_TRAIN_LOKI_URL", 3100),
@@ -43,7 +43,7 @@ exit codes:
   0  all there is has been acknowledged
   2  nothing could be read, or the command was not understood
   3  a part was refused, too old, unreadable or not sent
-  4  no server could be reached
+  4  no server was reached, or none let it in
 """
 
 
@@ -66,7 +66,10 @@ def add(commands: Any) -> None:
         "--max-log-age", metavar="TIME", help="leave out and count log records older than this: 7d; Loki refuses them"
     )
     parser.add_argument(
-        "--patience", metavar="TIME", default="10s", help="how long to try a server that does not answer (10s)"
+        "--patience",
+        metavar="TIME",
+        default="10s",
+        help="how long to try a server that does not answer, and how long --verify waits for what is on its way (10s)",
     )
     parser.add_argument(
         "--batch-size", metavar="SIZE", default="1MiB", help="about how much run log to send at a time (1MiB)"
@@ -99,6 +102,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     settings = _settings(arguments)
     destinations = _destinations(settings)
+    _allow_many_files()
     if arguments.follow:
         from otel_train.cli.push_follow import follow
 
@@ -136,7 +140,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.verify and not interrupted:
         from otel_train.cli.push_verify import verify
 
-        verdicts, agrees = verify(arguments, paths)
+        verdicts, agrees = verify(arguments, paths, patience_s)
         code = code if agrees else max(code, PARTLY)
     if arguments.json:
         print_json({"runs": [account.to_dict() for account in accounts], "verified": verdicts})
@@ -154,12 +158,24 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 def _destinations(settings: Settings) -> Destinations:
     from otel_train.export.destination import Destinations
+    from otel_train.run.sending import endpoint_of
 
-    endpoint = settings["endpoint"] if settings.origins["endpoint"] != "environment" else None
-    destinations = Destinations.from_environ(os.environ, endpoint)
+    destinations = Destinations.from_environ(os.environ, endpoint_of(settings))
     if not destinations:
         raise UsageError("where to? Give --endpoint http://localhost:4318, or set OTEL_EXPORTER_OTLP_ENDPOINT")
     return destinations
+
+
+def _allow_many_files() -> None:
+    """Lift this process's limit of open files: each rank's folder is locked by one, and a run may have thousands."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _parsed(arguments: argparse.Namespace, name: str, parse: Callable[[str], float]) -> float:
@@ -222,8 +238,7 @@ class _Progress:
 
 def _print(account: PushAccount, destinations: Destinations) -> None:
     paint = Paint(sys.stdout)
-    parts = urlsplit(next(iter(destinations)).shown_url)
-    where = f"{parts.scheme}://{parts.netloc}"
+    where = next(iter(destinations)).place
     print(f"{account.run_id}: {paint.state(account.state)}, {_summary(account)}, to {plain(where)}")
     head = ("", "sent", "already there", "merged", "refused", "too old", "unreadable", "held back")
     rows = [

@@ -66,7 +66,7 @@ def follow(arguments: argparse.Namespace, settings: Settings, destinations: Dest
         rank=arguments.rank,
         tell=tell,
     )
-    where = next(iter(destinations)).shown_url
+    where = next(iter(destinations)).place
     tell(f"following {folder}, sending to {where}; end it with SIGTERM or Ctrl-C")
     try:
         complete = follower.run(stop)

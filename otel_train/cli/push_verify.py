@@ -15,15 +15,20 @@ if TYPE_CHECKING:
     from otel_train.export.verify import Verdict
 
 
-def verify(arguments: argparse.Namespace, paths: Sequence[Path]) -> tuple[list[dict[str, Any]], bool]:
-    """Ask the stores for each run, print a table; return it for JSON, and whether all agree."""
+def verify(
+    arguments: argparse.Namespace, paths: Sequence[Path], patience_s: float
+) -> tuple[list[dict[str, Any]], bool]:
+    """Ask the stores for each run, print a table; return it for JSON, and whether all agree.
+
+    A store that has less than it should is given so much time after it got anything.
+    """
     from otel_train.export.verify import Stores
 
     stores = Stores(arguments.prometheus, arguments.loki, arguments.tempo)
     found: list[dict[str, Any]] = []
     agrees = True
     for path in paths:
-        verdicts = stores.verify(path)
+        verdicts = stores.verify(path, patience_s=patience_s)
         agrees = agrees and all(verdict.agrees for verdict in verdicts)
         found += [{"run_id": path.name, **asdict(verdict)} for verdict in verdicts]
         if not arguments.json and not (arguments.quiet and all(verdict.agrees for verdict in verdicts)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from otel_train.record.entries import Sample
 from otel_train.semconv import OUTCOME, SIGNAL
@@ -21,7 +21,6 @@ ADDED: Final = "added"
 UNWRITTEN: Final = "unwritten"
 # Counted in the sent ones already: the sum over the outcomes of the metric is that of all items.
 _PARTS_OF_SENT: Final = (ADDED, UNWRITTEN)
-OUTCOMES: Final = (SENT, MERGED, REFUSED, AGED, UNREADABLE, ADDED, UNWRITTEN)
 
 
 class ExportAccounting:
@@ -85,15 +84,3 @@ class ExportAccounting:
             ]
         samples.append(Sample("otel_train.export.queue", queue_bytes))
         return samples
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON: by signal the counts by outcome, why items were refused, and the retries."""
-        with self._lock:
-            return {
-                signal: {
-                    **{outcome: self._items.get(signal, Counter())[outcome] for outcome in OUTCOMES},
-                    "retries": self._retries[signal],
-                    "reasons": dict(self._reasons.get(signal, {})),
-                }
-                for signal in sorted({*self._items, *self._retries})
-            }

@@ -6,6 +6,7 @@ or has been gzipped since.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -20,10 +21,14 @@ CHUNK_BYTES: Final = 1 << 20
 # A gzip ends with the size of its content, modulo 2**32.
 _SIZE_BYTES: Final = 4
 _MOST_LOOKS: Final = 3
+# Faults of this process, which say nothing of a file: what is passed over for them would never be sent.
+_OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class LogCursor:
     """Where reading stands. For one thread; disk faults give no lines, and the next look tries again.
+
+    At the end, OSError where a folder cannot be listed: nothing found there is no proof that nothing is left.
 
     `number` and `offset` are the position behind the last line given. `passed` counts the plain bytes since the
     cursor was made, `unreadable` the places that were skipped: gzips that break, lines longer than any that is
@@ -116,6 +121,8 @@ class LogCursor:
             # Listed before reading: when the next segment is there, this one grows no more.
             segments = [entry for entry in list_segments(self.folder, self.signal) if entry[0] >= self.number]
             if not segments:
+                if ended:
+                    self._prove_listed()
                 return False
             number, path = segments[0]
             if number > self.number:
@@ -131,7 +138,9 @@ class LogCursor:
                 if vanished < _MOST_LOOKS:
                     continue
                 return False
-            except OSError:
+            except OSError as fault:
+                if fault.errno in _OURS:
+                    raise
                 if not ended:
                     return False
                 self.unreadable += 1
@@ -139,6 +148,12 @@ class LogCursor:
                 return False
             self.number, self.offset = number + 1, 0
             self._drop_to_line_end = False
+
+    def _prove_listed(self) -> None:
+        try:
+            os.listdir(self.folder)
+        except FileNotFoundError:
+            return
 
     def _read_plain(self, path: Path, *, complete: bool) -> bool:
         """Read some lines on; where the segment is `complete`, also what stands behind the last line end."""
@@ -193,6 +208,8 @@ class LogCursor:
     def _read_gzip(self, path: Path) -> bool:
         if self._gzip is None or self._gzip[0] != self.number:
             self._damage = []
+            # The reader of lines takes any fault for one of the file.
+            os.close(os.open(path, os.O_RDONLY))
             self._gzip = (self.number, read_lines(path, self._damage, max_line_bytes=self._max_line_bytes))
         at = self.offset
         for raw in self._gzip[1]:

@@ -56,13 +56,18 @@ def wait_for_stop(stop: threading.Event, seconds: float) -> None:
 
 
 class Delivery:
-    """One signal's way to its destination: its connection, its back-off, and what it has learnt. For one thread."""
+    """One signal's way to its destination: its connection, its back-off, and what it has learnt. For one thread.
+
+    Without `patience_s` a server that does not answer is tried until the deadline or the stop; with it, so long for
+    each question. One request may take many questions, and a server that answers each of them is there.
+    """
 
     def __init__(
         self,
         destination: Destination,
         *,
         clock: Clock = SYSTEM,
+        patience_s: float | None = None,
         wait: Callable[[threading.Event, float], None] = wait_for_stop,
         random: Callable[[], float] | None = None,
         transport: Transport | None = None,
@@ -73,6 +78,7 @@ class Delivery:
         self.fault = ""
         self.retries = 0
         self._clock = clock
+        self._patience_s = patience_s
         self._wait = wait
         # Not the module's functions: they share the state that the user has seeded.
         self._draw = random or SystemRandom().random
@@ -92,7 +98,7 @@ class Delivery:
         way = Isolation(
             request.signal,
             request.items,
-            lambda parts: self._ask(parts, stop, deadline_ns),
+            lambda parts: self._ask(parts, stop, self._until_ns(deadline_ns)),
             self._experience,
             self._draw,
         )
@@ -149,6 +155,13 @@ class Delivery:
                 raise _GivenUp
             delay_s = left_s - LAST_TRY_S
         self._wait(stop, delay_s)
+
+    def _until_ns(self, deadline_ns: int | None) -> int | None:
+        """Return the deadline of a question that is asked now."""
+        if self._patience_s is None:
+            return deadline_ns
+        until_ns = self._clock.mono_ns() + int(self._patience_s * NS_PER_S)
+        return until_ns if deadline_ns is None else min(until_ns, deadline_ns)
 
     def _left_s(self, deadline_ns: int | None) -> float:
         return float("inf") if deadline_ns is None else (deadline_ns - self._clock.mono_ns()) / NS_PER_S

@@ -17,9 +17,8 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from otel_train.errors import ConfigError
-from otel_train.otlp.encode import PREFIXES
+from otel_train.runlog.segments import SIGNALS
 
-SIGNALS: Final = tuple(PREFIXES)
 HTTP_JSON, HTTP_PROTOBUF, GRPC = PROTOCOLS = ("http/json", "http/protobuf", "grpc")
 DEFAULT_TIMEOUT_S: Final = 10.0
 # The limit of gRPC servers, a Collector's among them, unless it was raised.
@@ -60,7 +59,15 @@ class Destination:
     @property
     def place(self) -> str:
         """The server alone: the same for the three signals of one base endpoint."""
-        return self.shown_url.removesuffix(urlsplit(self.url).path) or self.shown_url
+        parts = urlsplit(self.url)
+        # In a target of gRPC's own the path is the server.
+        return self.shown_url.removesuffix(parts.path) if parts.netloc else self.url
+
+    @property
+    def secure(self) -> bool:
+        """Whether TLS is spoken: as the URL says; with a target of gRPC's own, unless `insecure` is set."""
+        scheme = urlsplit(self.url).scheme
+        return scheme == "https" if scheme in ("http", "https") else not self.insecure
 
     def __repr__(self) -> str:
         headers = dict.fromkeys(self.headers, MASK)
@@ -101,6 +108,11 @@ class Destinations:
 
     def __bool__(self) -> bool:
         return any(True for _ in self)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The address of each signal that goes anywhere, without what may be a secret in it."""
+        return {found.signal: found.shown_url for found in self}
 
 
 class _Variables:
@@ -144,7 +156,7 @@ def _destination(variables: _Variables, endpoint: str | None) -> Destination | N
     if protocol == GRPC:
         url, headers = _grpc_url(variable, address, insecure)
     else:
-        url, headers = _http_url(variable, address, None if own else variables.signal)
+        url, headers = _http_url(variable, address, variables.signal, own=bool(own))
     made = Destination(
         signal=variables.signal,
         url=url,
@@ -178,13 +190,18 @@ def _is_missing(package: str) -> bool:
         return True
 
 
-def _http_url(variable: str, address: str, signal: str | None) -> tuple[str, dict[str, str]]:
-    """Return the full URL, with the signal's path where `signal` is given, and the header that the user in it means."""
+def _http_url(variable: str, address: str, signal: str, *, own: bool) -> tuple[str, dict[str, str]]:
+    """Return the full URL, with the signal's path but for an endpoint of its own, and the header its user means."""
     parts = _split(variable, address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(variable, _masked(address), "use a URL with its scheme, such as http://localhost:4318")
     path = parts.path or "/"
-    if signal is not None:
+    if own:
+        for other in SIGNALS:
+            if other != signal and path.rstrip("/").endswith(f"/v1/{other}"):
+                # A Collector finds no span in what are metrics, and says 200: all would be lost without a word.
+                raise ConfigError(variable, _masked(address), f"end it with /v1/{signal}: this path takes {other}")
+    else:
         path = f"{parts.path.rstrip('/')}/v1/{signal}"
     user, at, host = parts.netloc.rpartition("@")
     return urlunsplit((parts.scheme, host, path, parts.query, "")), _basic(user) if at else {}

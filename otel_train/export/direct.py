@@ -7,13 +7,13 @@ is counted by cause, item by item: no room in memory, refused by the server, not
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock
+from otel_train.export.backoff import Backoff
 from otel_train.export.metrics_to_sdk import read_points
 from otel_train.export.milliseconds import HOLD_NS, Milliseconds
 from otel_train.export.official import Outcome
@@ -26,18 +26,14 @@ from otel_train.semconv import OUTCOME, SIGNAL
 
 _log = logging.getLogger("otel_train")
 
-# How often what is new is sent, and the first and the longest wait after a failure.
+# How often what is new is sent.
 TURN_S: Final = 1.0
-FIRST_WAIT_S: Final = 0.5
-LONGEST_WAIT_S: Final = 30.0
 # While the run ends there are seconds left, not minutes.
 LAST_WAIT_S: Final = 0.2
 QUIET_NS: Final = 600 * NS_PER_S
 # Of JSON; in protobuf a third of it. A server's limit is 4 MiB by default.
 CHUNK_BYTES: Final = 256 << 10
 UNREADABLE: Final = "fault of telemetry"
-# The user's seed is none of our business, nor ours of the user.
-_RANDOM: Final = random.SystemRandom()
 
 
 class Exporter(Protocol):
@@ -68,7 +64,7 @@ class _Lane:
         *,
         clock: Clock,
         on_thread: Callable[[], None],
-        jitter: Callable[[], float],
+        jitter: Callable[[], float] | None,
     ) -> None:
         self.signal = signal
         self.exporter = exporter
@@ -78,13 +74,13 @@ class _Lane:
         self._address = address
         self._clock = clock
         self._on_thread = on_thread
-        self._jitter = jitter
+        self._backoff = Backoff(jitter)
+        self._retry_s = 0.0
         # Chunks of items that are out of the ring and not settled; counted items among these and those held back.
         self._chunks: deque[list[Any]] = deque()
         self._unsettled = 0
         self._milliseconds = Milliseconds()
         self._marked = False
-        self._failures = 0
         self._said_ns: int | None = None
         self._wake = threading.Event()
         self._ending = False
@@ -152,12 +148,9 @@ class _Lane:
             self.finished.set()
 
     def _pause_s(self) -> float:
-        if not self._failures:
+        if not self._backoff.faults_in_row:
             return 0.0 if self._ending else TURN_S
-        if self._ending:
-            return LAST_WAIT_S
-        wait_s: float = FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 10)
-        return min(wait_s, LONGEST_WAIT_S) * (0.75 + 0.5 * self._jitter())
+        return LAST_WAIT_S if self._ending else self._retry_s
 
     def _turn(self) -> bool:
         """Send what there is; True where nothing is left."""
@@ -236,7 +229,7 @@ class _Lane:
             self._refuse(rejected, outcome.rejected, outcome.reason)
         elif not outcome.refused:
             self._chunks.appendleft(chunk)
-            self._failures += 1
+            self._retry_s = self._backoff.next_s()
             self.retries += 1
             self._say_failure(outcome.reason)
             return False
@@ -274,7 +267,7 @@ class _Lane:
 
     def _say_failure(self, reason: str) -> None:
         # The second failure in a row: a single one is a hiccup.
-        if self._failures >= 2:
+        if self._backoff.faults_in_row >= 2:
             self._say(f"{self.signal} cannot be sent to {self._address}: {reason}; they wait in memory meanwhile")
 
     def _say(self, text: str) -> None:
@@ -284,10 +277,10 @@ class _Lane:
             _log.warning("%s; training goes on", text)
 
     def _said_well(self) -> None:
-        if self._failures >= 2:
+        if self._backoff.faults_in_row >= 2:
             _log.info("%s are sent to %s again", self.signal, self._address)
             self._said_ns = None
-        self._failures = 0
+        self._backoff.reset()
 
 
 class DirectExport:
@@ -301,7 +294,7 @@ class DirectExport:
         addresses: Mapping[str, str],
         clock: Clock = SYSTEM,
         on_thread: Callable[[], None] = lambda: None,
-        jitter: Callable[[], float] = _RANDOM.random,
+        jitter: Callable[[], float] | None = None,
     ) -> None:
         self._clock = clock
         self._writers = writers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from otel_train.clock import NS_PER_MS
 from otel_train.export.held import Frame, Series, SeriesTable
 from otel_train.export.identity import metric_kind
 from otel_train.export.merge_json import dumps
@@ -12,7 +13,6 @@ from otel_train.export.parts import METRIC_END
 from otel_train.otlp.decode import NO_RECORDED_VALUE
 from otel_train.semconv import RUN_STATES, STATE
 
-_NS_PER_MS: Final = 1_000_000
 _STATE_METRIC: Final = "dl.run.state"
 _RUNNING: Final = "running"
 _NOT_IN_A_MARK: Final = frozenset({"asDouble", "asInt", "exemplars", "timeUnixNano", "flags"})
@@ -29,7 +29,7 @@ def end_mark(series: Series) -> bytes | None:
     except (ValueError, RecursionError):
         return None
     kept = {key: entry for key, entry in point.items() if key not in _NOT_IN_A_MARK}
-    return dumps({**kept, "timeUnixNano": str(mark_ms(series) * _NS_PER_MS), "flags": NO_RECORDED_VALUE})
+    return dumps({**kept, "timeUnixNano": str(mark_ms(series) * NS_PER_MS), "flags": NO_RECORDED_VALUE})
 
 
 def mark_ms(series: Series) -> int:
@@ -52,7 +52,7 @@ def last_states(table: SeriesTable, state: str) -> list[tuple[Frame, bytes]]:
     if running is None or not _is_one(running[1]) or state == _RUNNING:
         return []
     frame, template = running
-    time_ns = (int(table.newest) + 1) * _NS_PER_MS
+    time_ns = (int(table.newest) + 1) * NS_PER_MS
     points = []
     for name in (*RUN_STATES, *(() if state in RUN_STATES else (state,))):
         if name not in known and name != state:

@@ -16,9 +16,9 @@ from otel_train.clock import NS_PER_S, SYSTEM, Clock
 from otel_train.export.signal_feed import BATCH_BYTES, MetricFeed, RecordFeed, SignalFeed
 from otel_train.export.signal_feed import Batch as Batch  # what a feed gives
 from otel_train.export.signal_feed import Counts as Counts
+from otel_train.runlog.segments import SIGNALS
 from otel_train.runlog.sent_file import SentFile
 
-SIGNALS: Final = ("metrics", "logs", "traces")
 SAVE_EVERY_NS: Final = NS_PER_S
 COUNTED_BYTES: Final = 32 << 10
 # Of all time at most a fiftieth goes into writing the file, however many series there are.

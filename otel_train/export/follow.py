@@ -32,6 +32,10 @@ POLL_S: Final = 0.5
 LOOK_AGAIN_NS: Final = 2 * NS_PER_S
 # Folders at work at the same time: each takes some files, and a turn of the lanes goes through all.
 MOST_FOLDERS: Final = 64
+# Where there are more, those that have had so long and little left give way for a moment; positions are kept.
+TAKE_TURNS_NS: Final = 10 * NS_PER_S
+REST_NS: Final = 6 * NS_PER_S
+LITTLE_BYTES: Final = 64 << 10
 # For what is on disk when the agent is told to end.
 ENDING_TIMEOUT_S: Final = 5.0
 
@@ -45,6 +49,7 @@ class _Followed:
     rank: int
     folder: Path
     source: RankSource
+    since_ns: int
 
 
 class Follower:
@@ -71,7 +76,7 @@ class Follower:
         self.one_run = is_run(folder)
         self.sender = Sender.to(destinations, clock=clock)
         self.complete = False
-        self._endpoints = {found.signal: found.shown_url for found in destinations}
+        self._endpoints = destinations.addresses
         self._max_log_age_s = max_log_age_s
         self._attempt = attempt
         self._rank = rank
@@ -84,6 +89,9 @@ class Follower:
         # Runs that are over and sent, with the time of their folder then.
         self._over_at: dict[Path, int] = {}
         self._look_ns: dict[Path, int] = {}
+        # Whether a folder found no place, and until when those that gave way to it rest.
+        self._crowded = False
+        self._rests_until_ns: dict[Path, int] = {}
         self._scan_ns = 0
         self._quiet_since_ns = 0
         self._acknowledged = -1
@@ -123,6 +131,18 @@ class Follower:
                 del self._followed[item.folder]
                 self._done.add(item.folder)
                 self._tell(f"{item.run.name}: attempt {item.attempt} rank {item.rank} is sent")
+        if self._crowded:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        """Make room for folders that wait, by those that were at work longest and have little left."""
+        now_ns = self._clock.mono_ns()
+        for item in list(self._followed.values())[: max(1, MOST_FOLDERS // 4)]:
+            if now_ns - item.since_ns >= TAKE_TURNS_NS and item.source.queued_bytes() <= LITTLE_BYTES:
+                self._crowded = False
+                self._rests_until_ns[item.folder] = now_ns + REST_NS
+                self.sender.remove(item.source)
+                del self._followed[item.folder]
 
     # Runs ------------------------------------------------------------------------------------------------------------
 
@@ -162,14 +182,19 @@ class Follower:
         )
 
     def _take(self, path: Path, attempt: int, rank: int, folder: Path) -> _Followed | None:
-        if len(self._followed) >= MOST_FOLDERS:
+        now_ns = self._clock.mono_ns()
+        if self._rests_until_ns.get(folder, 0) > now_ns:
             return None
+        if len(self._followed) >= MOST_FOLDERS:
+            self._crowded = True
+            return None
+        self._rests_until_ns.pop(folder, None)
         source = RankSource.open(
             folder, self._endpoints, max_log_age_s=self._max_log_age_s, final_state="running", clock=self._clock
         )
         if source is None:
             return None  # it sends itself
-        item = self._followed[folder] = _Followed(path, attempt, rank, folder, source)
+        item = self._followed[folder] = _Followed(path, attempt, rank, folder, source, now_ns)
         self.sender.add(source)
         return item
 

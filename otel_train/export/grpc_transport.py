@@ -53,8 +53,7 @@ class GrpcTransport(Transport):
         self._channel: Any = None
         self._export: Any = None
         self._metadata = tuple((name.lower(), value) for name, value in destination.headers.items())
-        gzip = destination.compression == "gzip"
-        self._compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
+        self._compression = compression_of(destination)
 
     def encode(self, parts: Sequence[bytes]) -> bytes:
         """Return the serialized request; gRPC compresses by itself."""
@@ -93,16 +92,12 @@ class GrpcTransport(Transport):
     def _open(self) -> None:
         where = self._destination
         parts = urlsplit(where.url)
-        target, secure = where.url, not where.insecure
+        target = where.url
         if parts.scheme in ("http", "https") and parts.netloc:
-            secure = parts.scheme == "https"
-            target = parts.netloc if parts.port else f"{parts.netloc}:{443 if secure else 80}"
+            target = parts.netloc if parts.port else f"{parts.netloc}:{443 if where.secure else 80}"
         options = {"options": _OPTIONS, "compression": self._compression}
-        if secure:
-            credentials = grpc.ssl_channel_credentials(
-                _content(where.certificate), _content(where.client_key), _content(where.client_certificate)
-            )
-            self._channel = grpc.secure_channel(target, credentials, **options)
+        if where.secure:
+            self._channel = grpc.secure_channel(target, credentials_of(where), **options)
         else:
             self._channel = grpc.insecure_channel(target, **options)
         # The official stub would serialize a message; ours is bytes already.
@@ -133,8 +128,20 @@ class GrpcTransport(Transport):
         return Answer(Verdict.RETRY, shortened(f"{text} from {address}"), retry_after_s=_ordered_s(status))
 
 
-def _content(path: str | None) -> bytes | None:
-    return Path(path).read_bytes() if path else None
+def compression_of(destination: Destination) -> Any:
+    """Return what gRPC calls a destination's compression."""
+    return grpc.Compression.Gzip if destination.compression == "gzip" else grpc.Compression.NoCompression
+
+
+def credentials_of(destination: Destination) -> Any:
+    """Return what TLS with a destination needs, read from its files; OSError where one cannot be read."""
+
+    def content(path: str | None) -> bytes | None:
+        return Path(path).read_bytes() if path else None
+
+    return grpc.ssl_channel_credentials(
+        content(destination.certificate), content(destination.client_key), content(destination.client_certificate)
+    )
 
 
 def _status(metadata: Any) -> Status | None:

@@ -14,11 +14,10 @@ from otel_train.export.destination import HTTP_JSON, HTTP_PROTOBUF
 from otel_train.export.transport import Answer, Verdict, shortened
 
 _REJECTED_KEYS = ("rejectedDataPoints", "rejectedLogRecords", "rejectedSpans")
+_WEB_PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _MISDIRECTED_ADVICE = {
     401: "give a valid token in OTEL_EXPORTER_OTLP_HEADERS",
     403: "the token in OTEL_EXPORTER_OTLP_HEADERS may not write there: give one that may",
-    404: "nothing takes OTLP at this path: OTEL_EXPORTER_OTLP_ENDPOINT is the address without /v1/…",
-    405: "nothing takes OTLP at this path: OTEL_EXPORTER_OTLP_ENDPOINT is the address without /v1/…",
     407: "the proxy wants a user and a password in HTTPS_PROXY",
     415: f"the server does not take this form: set OTEL_EXPORTER_OTLP_PROTOCOL={HTTP_PROTOBUF}",
 }
@@ -30,7 +29,7 @@ def read_answer(
     """Read one answer; `now_ns` is the wall time, for a Retry-After that names a date."""
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if 200 <= status < 300:
-        if content_type == "text/html":
+        if content_type == "text/html" or _WEB_PAGE.match(body):
             # A log-in page or a captive portal answers anything with 200 and a page.
             text = f"{status} with a web page from {address}: no OTLP server answers there"
             return Answer(Verdict.MISDIRECTED, text)
@@ -52,9 +51,18 @@ def read_answer(
         advice = f"it points to {_shown(headers.get('location', ''))}: set OTEL_EXPORTER_OTLP_ENDPOINT to that"
     else:
         advice = _MISDIRECTED_ADVICE.get(status, "see what the server says")
+        if status in (404, 405):
+            advice = f"nothing takes OTLP at this path: {_of_the_path(address, signal)}"
         if status == 415 and protocol == HTTP_PROTOBUF:
             advice = f"the server does not take this form: set OTEL_EXPORTER_OTLP_PROTOCOL={HTTP_JSON}"
     return Answer(Verdict.MISDIRECTED, f"{text} from {address} ({advice})", retry_after_s=retry_after_s)
+
+
+def _of_the_path(address: str, signal: str) -> str:
+    """Return how an endpoint is written, where the path of one is wrong."""
+    if address.endswith(f"/v1/{signal}"):
+        return "OTEL_EXPORTER_OTLP_ENDPOINT is the address without /v1/…"
+    return f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT is used as it stands, so it ends with /v1/{signal}"
 
 
 def _of_the_way(said: str, content_type: str) -> str:

@@ -138,6 +138,8 @@ class HttpTransport(Transport):
             # The files may have been renewed: they are read again for the next try.
             self._pools = None
             advice = "OTEL_EXPORTER_OTLP_CERTIFICATE names the authority, OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE our own"
+            if "WRONG_VERSION_NUMBER" in cause or "RECORD_LAYER_FAILURE" in cause:
+                advice = "no TLS is spoken there: begin OTEL_EXPORTER_OTLP_ENDPOINT with http://"
             # A server that ends in the middle may just be restarting, or want a certificate of ours.
             verdict = Verdict.RETRY if "EOF occurred" in cause else Verdict.MISDIRECTED
             return Answer(verdict, f"no TLS with {address}: {shortened(cause)} ({advice})")
@@ -208,7 +210,7 @@ def _open_pools(where: Destination) -> urllib3.PoolManager:
     tls: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "ca_certs": where.certificate}
     if where.client_certificate:
         tls |= {"cert_file": where.client_certificate, "key_file": where.client_key}
-    options: dict[str, Any] = {"maxsize": 1, **(tls if where.url.startswith("https:") else {})}
+    options: dict[str, Any] = {"maxsize": 1, **(tls if where.secure else {})}
     proxy = proxy_for(where.url)
     pools = urllib3.PoolManager(1, **options) if proxy is None else _proxied(proxy, options)
     pools.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
@@ -252,7 +254,8 @@ def _innermost(fault: BaseException) -> str:
 
 def _says_http2(fault: BaseException) -> bool:
     """Tell whether what came back begins as HTTP/2 does, with a frame of settings, where a status line should be."""
-    return isinstance(within := fault.args[-1] if fault.args else None, BadStatusLine) and "\0" in str(within)
+    within = fault.args[-1] if fault.args else None
+    return isinstance(within, BadStatusLine) and str(within).startswith("\0\0")
 
 
 def _not_ours(record: logging.LogRecord) -> bool:

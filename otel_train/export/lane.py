@@ -26,7 +26,7 @@ MOST_FAULTS: Final = 5
 class Lane:
     """One signal. `say(key, text)` tells of faults; it decides how often.
 
-    Without `patience_s` a server that does not answer is tried for as long as the process lives; with it, so long.
+    What its delivery gives back undelivered is tried for as long as the process lives, or with `gives_up` not again.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Lane:
         *,
         clock: Clock,
         say: Callable[[str, str], None],
-        patience_s: float | None = None,
+        gives_up: bool = False,
         on_thread: Callable[[], None] = lambda: None,
     ) -> None:
         self.signal = signal
@@ -51,7 +51,7 @@ class Lane:
         self._accounting = accounting
         self._clock = clock
         self._say = say
-        self._patience_s = patience_s
+        self._gives_up = gives_up
         self._on_thread = on_thread
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -171,26 +171,19 @@ class Lane:
         request = Request(self.signal, parts, items)
         while not self._over:
             stop = self._stop
-            until_ns = self._until_ns()
+            until_ns = self._deadline_ns
             delivered = self._delivery.send(request, stop=stop, deadline_ns=until_ns)
             self._accounting.retry(self.signal, delivered.retries)
             if delivered.finished:
                 self.given_up, self.answered = "", True
                 return delivered
             interrupted = stop.is_set()
-            if self._late() or (self._patience_s is not None and not interrupted):
+            if self._late() or (self._gives_up and not interrupted):
                 self._over = True
                 self.given_up = delivered.fault or self._delivery.fault or "no answer in time"
             elif not interrupted:
                 # A server that wants to be asked later than the deadline, or a fault of ours: back at once.
                 stop.wait(PAUSE_S if until_ns is None else min(PAUSE_S, self._left_s(until_ns)))
-        return None
-
-    def _until_ns(self) -> int | None:
-        if self._deadline_ns is not None:
-            return self._deadline_ns
-        if self._patience_s is not None:
-            return self._clock.mono_ns() + int(self._patience_s * NS_PER_S)
         return None
 
     def _left_s(self, until_ns: int) -> float:

@@ -8,11 +8,11 @@ from itertools import groupby
 from math import isinf
 from typing import Any, NamedTuple
 
+from otel_train.export.identity import KINDS
 from otel_train.otlp.encode import PREFIXES, SUFFIX
 
 _SCOPES = {"metrics": "scopeMetrics", "logs": "scopeLogs", "traces": "scopeSpans"}
 _ITEMS = {"logs": "logRecords", "traces": "spans"}
-_KINDS = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 
 
 class Leaf(NamedTuple):
@@ -95,7 +95,7 @@ def _leaves_of_metrics(
     block: dict[str, Any], scope: dict[str, Any], metrics: Iterable[dict[str, Any]]
 ) -> Iterator[Leaf]:
     for metric in metrics:
-        kind = next((kind for kind in _KINDS if kind in metric), None)
+        kind = next((kind for kind in KINDS if kind in metric), None)
         if kind is None:
             continue
         shell = {**metric, kind: {key: value for key, value in metric[kind].items() if key != "dataPoints"}}

@@ -41,13 +41,22 @@ _TEXT_VALUE: Final = b'"asDouble":"'
 
 
 class _Column(NamedTuple):
-    """Points of one series as they stand together: `block` is their text, `times` their milliseconds in order."""
+    """Points of one series as they stand together in a line, and their milliseconds in that order.
+
+    Each point begins with `head`. They are cut out of the line as late as can be: copying costs as much as reading.
+    """
 
     frame: Frame
     series: Series
     head: bytes
-    block: bytes
+    line: bytes
+    start: int
+    stop: int
     times: list[bytes]
+
+    def texts(self) -> list[bytes]:
+        """Return what follows the head of each point, without the closing brace."""
+        return self.line[self.start + len(self.head) : self.stop - 1].split(b"}," + self.head)
 
 
 class _KnownMetric:
@@ -119,54 +128,59 @@ class MetricMerge:
         if known is None or not line.startswith(_FIRST_METRIC, body_start) or not line.startswith(METRIC_END, body_end):
             return None, None
         pieces: list[_Piece] = []
-        for text in line[body_start + len(_FIRST_METRIC) : body_end].split(_BETWEEN_METRICS):
-            if not self._add_pieces(known, text, pieces):
+        start = body_start + len(_FIRST_METRIC)
+        while True:
+            stop = line.find(_BETWEEN_METRICS, start, body_end)
+            if not self._add_pieces(known, line, start, body_end if stop < 0 else stop, pieces):
                 return None, None
-        return known, pieces
+            if stop < 0:
+                return known, pieces
+            start = stop + len(_BETWEEN_METRICS)
 
-    def _add_pieces(self, known: _KnownHead, text: bytes, pieces: list[_Piece]) -> bool:
-        """Take one metric apart, given between ``{"name":`` and its end; False where it is not whole."""
-        place = text.find(_GAUGE)
+    def _add_pieces(self, known: _KnownHead, line: bytes, start: int, stop: int, pieces: list[_Piece]) -> bool:
+        """Take one metric apart that stands between ``{"name":`` and its end; False where it is not whole."""
+        place = line.find(_GAUGE, start, stop)
         if place >= 0:
-            opening = text[: place + len(_GAUGE)]
+            points_start = place + len(_GAUGE)
+            opening = line[start:points_start]
             if opening.count(_DATA_POINTS) > 1:
                 # Metrics of another kind stand before the gauge.
                 return False
             metric = known.metrics.get(opening) or _new_metric(known, opening)
-            if metric is not None and (columns := self._columns(known, metric, text[len(opening) :])):
+            if metric is not None and (columns := self._columns(known, metric, line, points_start, stop)):
                 pieces.extend(columns)
                 return True
         try:
-            document = json.loads(_FIRST_METRIC + text + METRIC_END)
+            document = json.loads(_FIRST_METRIC + line[start:stop] + METRIC_END)
         except (ValueError, RecursionError):
             return False
         pieces.append(document)
         return True
 
-    def _columns(self, known: _KnownHead, metric: _KnownMetric, points: bytes) -> list[_Column] | None:
+    def _columns(
+        self, known: _KnownHead, metric: _KnownMetric, line: bytes, start: int, end: int
+    ) -> list[_Column] | None:
         """Return the columns of a gauge's points; None where they are not such as our encoder writes."""
         columns: list[_Column] = []
-        start, end = 0, len(points)
         while True:
-            time_at = points.find(_TIME, start)
+            time_at = line.find(_TIME, start, end)
             if time_at < 0:
                 return None
-            head = points[start : time_at + len(_TIME)]
+            head = line[start : time_at + len(_TIME)]
             series = metric.columns.get(head) or self._new_column(known, metric, head)
             if series is None:
                 return None
             between = b"}," + head
             # A number is followed by the first brace behind it. Our encoder writes a column as a whole.
-            last = points.rfind(between, start)
-            stop = points.find(b"}", (start if last < 0 else last + 2) + len(head)) + 1
-            block = points if start == 0 and stop == end else points[start:stop]
-            times = _TIMES.findall(block)
-            if len(times) != block.count(between) + 1 or not b"".join(times).isdigit():
+            last = line.rfind(between, start, end)
+            stop = line.find(b"}", (start if last < 0 else last + 2) + len(head), end) + 1
+            times = _TIMES.findall(line, start, stop)
+            if len(times) != line.count(between, start, stop) + 1 or not b"".join(times).isdigit():
                 return None
-            columns.append(_Column(metric.frame, series, head, block, times))
+            columns.append(_Column(metric.frame, series, head, line, start, stop, times))
             if stop == end:
                 return columns
-            if points[stop : stop + 1] != b",":
+            if line[stop : stop + 1] != b",":
                 return None
             start = stop + 1
 
@@ -199,13 +213,13 @@ class MetricMerge:
     # Merging ---------------------------------------------------------------------------------------------------------
 
     def _column(self, column: _Column, parts: MetricParts) -> None:
-        series, block, times = column.series, column.block, column.times
+        series, times = column.series, column.times
         newest, first = series.newest, times[0]
         if all(map(lt, times, times[1:])) and (first > newest or self._all_new(series, times)):
             self._clean(column, parts)
         elif (
             (first > newest or (first == newest == series.ms and series.open and not series.nonfinite))
-            and _TEXT_VALUE not in block
+            and column.line.find(_TEXT_VALUE, column.start, column.stop) < 0
             and times == sorted(times)
         ):
             self._crowded(column, parts)
@@ -221,25 +235,24 @@ class MetricMerge:
 
     def _clean(self, column: _Column, parts: MetricParts) -> None:
         """Take a column of one point a millisecond, all new: the last point is taken out, the held one put in."""
-        frame, series, head, block, times = column
+        frame, series, head, line, start, stop, times = column
         chunks = self._held(series, frame, parts)
         items = len(chunks) + len(times) - 1
-        point = block
+        last = start
         if len(times) > 1:
-            cut = block.rfind(b"}," + head)
-            point = block[cut + 2 :]
+            last = line.rfind(b"}," + head, start, stop) + 2
             if chunks:
                 chunks.append(b",")
-            chunks.append(block[: cut + 1])
+            chunks.append(line[start : last - 1])
+        point = line[last:stop]
         parts.points(frame, chunks, items)
         self.table.hold(series, frame, times[-1], point, _nonfinite(point))
         self.table.register(series, times)
 
     def _crowded(self, column: _Column, parts: MetricParts) -> None:
         """Merge a column of finite points in the order of time: the last of each millisecond."""
-        frame, series, head, block, times = column
-        between = b"}," + head
-        pieces = dict(zip(times, block[len(head) : -1].split(between), strict=True))
+        frame, series, head, times = column.frame, column.series, column.head, column.times
+        pieces = dict(zip(times, column.texts(), strict=True))
         parts.merged += len(times) - len(pieces)
         chunks: list[bytes] = []
         if series.ms == times[0]:
@@ -251,17 +264,17 @@ class MetricMerge:
         if pieces:
             if chunks:
                 chunks.append(b",")
-            chunks += [head, between.join(pieces.values()), b"}"]
+            chunks += [head, (b"}," + head).join(pieces.values()), b"}"]
         parts.points(frame, chunks, items)
         self.table.hold(series, frame, last_ms, head + last + b"}", False)
         self.table.register(series, times)
 
     def _one_by_one(self, column: _Column, parts: MetricParts) -> None:
-        frame, series, head, block, times = column
+        frame = column.frame
         sent: list[bytes] = []
-        for ms, piece in zip(times, block[len(head) : -1].split(b"}," + head), strict=True):
-            point = head + piece + b"}"
-            due = self._json.take(series, frame, ms, point, _nonfinite(point), parts)
+        for ms, text in zip(column.times, column.texts(), strict=True):
+            point = column.head + text + b"}"
+            due = self._json.take(column.series, frame, ms, point, _nonfinite(point), parts)
             if due:
                 sent.append(due)
         parts.points(frame, [b",".join(sent)], len(sent))

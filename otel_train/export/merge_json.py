@@ -6,6 +6,7 @@ import json
 from math import isfinite
 from typing import Any, Final
 
+from otel_train.clock import NS_PER_MS
 from otel_train.export.held import Frame, Held, Series, SeriesTable
 from otel_train.export.identity import NUMBER_KINDS, labels, metric_kind, spelled_name
 from otel_train.export.parts import HEAD_END, METRIC_END, MetricParts
@@ -13,7 +14,6 @@ from otel_train.otlp.decode import DamagedLine, parse_line
 from otel_train.otlp.decode_values import number, whole_number
 from otel_train.runlog.lines import whole_parts
 
-_NS_PER_MS: Final = 1_000_000
 # Behind it milliseconds have more than 13 digits: the year 2286.
 _END_NS: Final = 10**19
 Labels = tuple[tuple[str, str], ...]
@@ -110,7 +110,7 @@ def milliseconds(point: dict[str, Any]) -> bytes | None:
     time_ns = whole_number(point.get("timeUnixNano"))
     if time_ns is None or not 0 < time_ns < _END_NS:
         return None
-    return b"%013d" % (time_ns // _NS_PER_MS)
+    return b"%013d" % (time_ns // NS_PER_MS)
 
 
 def is_nonfinite(point: dict[str, Any]) -> bool:

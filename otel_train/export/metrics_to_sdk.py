@@ -10,6 +10,7 @@ from opentelemetry.sdk.metrics import Exemplar as SdkExemplar
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.metrics.export import AggregationTemporality
 
+from otel_train.clock import NS_PER_MS
 from otel_train.export.to_sdk import STALE, Resources, scope_of
 from otel_train.otlp.decode import MetricPoint, Request, decode_document, parse_line
 from otel_train.otlp.histogram import Exemplar, HistogramValue
@@ -82,7 +83,7 @@ def end_mark(last: SentPoint) -> SentPoint:
     point = last.point
     histogram = None if point.histogram is None else replace(point.histogram, count=0, sum=STALE)
     marked = point._replace(
-        time_ns=point.time_ns + 1_000_000,
+        time_ns=point.time_ns + NS_PER_MS,
         value=None if histogram is not None else STALE,
         histogram=histogram,
         exemplars=(),

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any, Final
 
-from otel_train.clock import NS_PER_S
+from otel_train.clock import NS_PER_MS, NS_PER_S
 from otel_train.export.metrics_to_sdk import SentPoint, end_mark
 from otel_train.otlp.decode import MetricPoint
 from otel_train.otlp.prometheus_names import label_name, prometheus_name
 
-NS_PER_MS: Final = 1_000_000
 # The recorder writes at least once a second; values on their way from a device may take longer.
 HOLD_NS: Final = 2 * NS_PER_S
 # Threads that log one metric at once may cross by a little; values come late from a device.

@@ -10,9 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 from otel_train.clock import wall_ns
@@ -213,6 +211,9 @@ def _session(destination: Destination, watch: _Watch) -> Any:
             if watch.left_s is not None:
                 kwargs["timeout"] = max(0.05, min(kwargs.get("timeout") or watch.left_s(), watch.left_s()))
             watch.asked = True
+            if destination.certificate:
+                # Else requests takes that of REQUESTS_CA_BUNDLE in place of the session's.
+                kwargs["verify"] = destination.certificate
             try:
                 response = super().request(*args, **kwargs)
             except Exception as fault:
@@ -235,29 +236,18 @@ def _session(destination: Destination, watch: _Watch) -> Any:
 
 
 def _grpc_exporter(destination: Destination) -> Any:
-    grpc: Any = import_module("grpc")
     from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
+    from otel_train.export.grpc_transport import compression_of, credentials_of
+
     made = {"metrics": OTLPMetricExporter, "logs": OTLPLogExporter, "traces": OTLPSpanExporter}[destination.signal]
-    plain = destination.url.startswith("http://") or (destination.insecure and "://" not in destination.url)
     return made(
         endpoint=destination.url,
-        insecure=plain,
-        credentials=None if plain else _credentials(destination),
+        insecure=not destination.secure,
+        credentials=credentials_of(destination) if destination.secure else None,
         headers=tuple(destination.headers.items()),
         timeout=destination.timeout_s,
-        compression=grpc.Compression.Gzip if destination.compression == "gzip" else grpc.Compression.NoCompression,
-    )
-
-
-def _credentials(destination: Destination) -> Any:
-    grpc: Any = import_module("grpc")
-
-    def content(path: str | None) -> bytes | None:
-        return None if path is None else Path(path).read_bytes()
-
-    return grpc.ssl_channel_credentials(
-        content(destination.certificate), content(destination.client_key), content(destination.client_certificate)
+        compression=compression_of(destination),
     )

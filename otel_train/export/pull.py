@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from opentelemetry.sdk.metrics import export as sdk
 
+from otel_train.otlp.from_sdk_metrics import histogram_value
 from otel_train.otlp.histogram import HistogramData, HistogramValue, lower_bound
 from otel_train.otlp.prometheus_names import label_name, prometheus_name
 from otel_train.otlp.summary import Summary
@@ -172,23 +173,7 @@ def _kind_of(data: Any) -> str:
 def _value(point: Any) -> float | HistogramValue:
     if isinstance(point, sdk.NumberDataPoint):
         return float(point.value)
-    if isinstance(point, sdk.HistogramDataPoint):
-        return HistogramValue(
-            count=point.count,
-            sum=point.sum,
-            bounds=tuple(point.explicit_bounds),
-            bucket_counts=tuple(point.bucket_counts),
-        )
-    return HistogramValue(
-        count=point.count,
-        sum=point.sum,
-        scale=point.scale,
-        zero_count=point.zero_count,
-        positive_offset=point.positive.offset,
-        positive_counts=tuple(point.positive.bucket_counts),
-        negative_offset=point.negative.offset,
-        negative_counts=tuple(point.negative.bucket_counts),
-    )
+    return histogram_value(point)
 
 
 def classic_buckets(value: HistogramValue, unit: str) -> list[tuple[str, int]]:

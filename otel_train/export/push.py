@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_train.clock import NS_PER_S, SYSTEM, Clock
 from otel_train.export.accounting import ADDED, AGED, MERGED, REFUSED, SENT, UNREADABLE
 from otel_train.export.rank_ends import rank_ends
-from otel_train.export.rank_source import BATCH_BYTES, RankSource
+from otel_train.export.rank_source import RankSource
 from otel_train.export.sender import Sender
+from otel_train.export.signal_feed import BATCH_BYTES
 from otel_train.runlog.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def push_run(
     run = RunFolder(path)
     status, ranks = rank_ends(run, now_ns, processes)
     account = PushAccount(path.name, status.state)
-    endpoints = {found.signal: found.shown_url for found in destinations}
+    endpoints = destinations.addresses
     sources: list[RankSource] = []
     sender = Sender.to(destinations, clock=clock, patience_s=patience_s)
     try:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock
 from otel_train.export.feed import RankFeed
-from otel_train.otlp.encode import PREFIXES
+from otel_train.export.signal_feed import BATCH_BYTES
 from otel_train.runlog.lock import WriterLock
+from otel_train.runlog.segments import SIGNALS
 
 if TYPE_CHECKING:
     from otel_train.export.feed import Batch
@@ -21,7 +22,6 @@ SENDER_LOCK: Final = "sender.lock"
 # A disk that is full for a moment takes the lines itself, and then they are on record; after that the network has them.
 RING_PATIENCE_NS: Final = 5 * NS_PER_S
 MOST_RING_BYTES: Final = 1 << 20
-BATCH_BYTES: Final = 1 << 20
 CLOSING_TIMEOUT_S: Final = 0.3
 
 
@@ -58,7 +58,7 @@ class RankSource:
         self._from_ring: dict[str, list[HeldLines]] = {}
         self._queued_bytes = 0
         # What was sent before this process, and what it has told of its own.
-        self._counts_at_first = {signal: asdict(feed.counts(signal)) for signal in PREFIXES}
+        self._counts_at_first = {signal: asdict(feed.counts(signal)) for signal in SIGNALS}
         self._counted: dict[str, dict[str, int]] = {}
 
     @classmethod
@@ -76,9 +76,10 @@ class RankSource:
         clock: Clock = SYSTEM,
     ) -> RankSource | None:
         """Take a rank's folder for sending to these endpoints, by signal; None where another process sends it."""
-        lock: WriterLock | None = WriterLock(folder, SENDER_LOCK)
+        own = WriterLock(folder, SENDER_LOCK)
+        lock: WriterLock | None = own
         try:
-            if lock is not None and not lock.acquire():
+            if not own.acquire():
                 return None
         except OSError:
             # A folder that cannot be written can still be sent; nobody else can take it either.
@@ -181,7 +182,7 @@ class RankSource:
     @property
     def complete(self) -> bool:
         """Whether the writer has ended and everything is acknowledged."""
-        return self.ended and self.done >= set(PREFIXES)
+        return self.ended and self.done >= set(SIGNALS)
 
     def close(self) -> None:
         """Keep the positions on disk and give the folder back; what is acknowledged later does not count."""

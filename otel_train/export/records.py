@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock
-from otel_train.export.limits import MOST_METADATA, attributes, fit_record, fit_resource, fit_values
+from otel_train.export.limits import MOST_METADATA, attributes, fit_names, fit_record, fit_resource, fit_values
 from otel_train.export.merge_json import dumps
 from otel_train.otlp.decode import DamagedLine, parse_line
 from otel_train.otlp.decode_values import whole_number
@@ -64,6 +64,7 @@ class LogFitter:
             if self._is_aged(record):
                 fitted.aged += 1
                 continue
+            fitted.changed |= fit_names(record)
             if not small or _may_be_too_much(record, resource):
                 fitted.changed |= fit_record(record, resource)
             kept.append(record)

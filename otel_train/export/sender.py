@@ -50,7 +50,8 @@ class Sender:
     """Sends what its sources hold. Its methods may be called from any thread, and none raises or waits for a server.
 
     `end` alone waits, for as long as it is told. `on_thread` is called once on each of the sender's threads. Without
-    `patience_s` a server that does not answer is tried for as long as the process lives; with it, so long.
+    `gives_up` a server that does not answer is tried for as long as the process lives; with it a lane ends with the
+    first request that its delivery, which has a patience, gives back.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Sender:
         deliveries: Mapping[str, Delivery],
         *,
         clock: Clock = SYSTEM,
-        patience_s: float | None = None,
+        gives_up: bool = False,
         on_thread: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda text: _log.warning("%s", text),
     ) -> None:
@@ -74,16 +75,20 @@ class Sender:
                 self.accounting,
                 clock=clock,
                 say=say,
-                patience_s=patience_s,
+                gives_up=gives_up,
                 on_thread=on_thread,
             )
             for signal, delivery in deliveries.items()
         }
 
     @classmethod
-    def to(cls, destinations: Destinations, **options: Any) -> Sender:
-        """Return a sender with a connection of its own for each signal that has a destination."""
-        return cls({found.signal: Delivery(found) for found in destinations}, **options)
+    def to(cls, destinations: Destinations, *, patience_s: float | None = None, **options: Any) -> Sender:
+        """Return a sender with a connection of its own for each signal that has a destination.
+
+        With `patience_s` it gives up on a server that has not answered for so long.
+        """
+        found = {where.signal: Delivery(where, patience_s=patience_s) for where in destinations}
+        return cls(found, gives_up=patience_s is not None, **options)
 
     # Folders ---------------------------------------------------------------------------------------------------------
 
@@ -168,7 +173,3 @@ class Sender:
     def faults(self) -> dict[str, str]:
         """Return by signal what is in the way at present."""
         return {signal: lane.fault for signal, lane in self.lanes.items() if lane.fault}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return counts, faults and what is left, for JSON."""
-        return {"signals": self.accounting.to_dict(), "faults": self.faults(), "queued_bytes": self.queued_bytes}

@@ -65,13 +65,14 @@ class Counts:
         return cls(**{field.name: int(found.get(field.name, 0)) for field in fields(cls)})
 
     def add(self, batch: Batch, refused: int) -> None:
-        """Count a batch that is done with."""
+        """Count a batch that is done with. Of what is added it counts only what cannot be among the refused."""
+        lost = max(0, refused - (batch.items - batch.added))
         self.sent += batch.items - refused
-        self.refused += refused
+        self.refused += refused - lost
         self.merged += batch.merged
         self.aged += batch.aged
         self.unreadable += batch.unreadable
-        self.added += batch.added
+        self.added += batch.added - lost
 
 
 class SignalFeed:
@@ -93,7 +94,7 @@ class SignalFeed:
             try:
                 self.counts = Counts.of(stored.get("counts"))
                 self._go_to(int(stored["segment"]), int(stored["offset"]), stored)
-            except (ValueError, KeyError, TypeError, AttributeError) as fault:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as fault:
                 self.fault = f"{folder}: the position of {signal} is of no use ({fault}); they are sent again"
                 self.counts = Counts()
                 self._begin()

@@ -10,15 +10,16 @@ import base64
 import binascii
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import urllib3
 
-from otel_train.clock import NS_PER_S
+from otel_train.clock import NS_PER_S, SYSTEM, Clock, sleep
 from otel_train.otlp.prometheus_names import label_name, prometheus_name
 from otel_train.record.entries import AttributeValue
 from otel_train.runlog.reader import RunReader
@@ -26,6 +27,9 @@ from otel_train.runlog.reader import RunReader
 NS_PER_MS: Final = 1_000_000
 TIMEOUT_S: Final = 30.0
 MOST_DIFFERENCES: Final = 20
+ASK_AGAIN_S: Final = 0.5
+# Loki's own limit.
+PAGE: Final = 5_000
 # What tells attempts and ranks apart; a Prometheus that does not promote it still counts right in the sum.
 _JOB_LABELS: Final = frozenset({"__name__", "job", "instance", "exported_job", "exported_instance"})
 RUN_STATE: Final = prometheus_name("dl.run.state")
@@ -113,26 +117,55 @@ def _label_value(value: AttributeValue) -> str:
 class Stores:
     """The three stores, by their addresses. Nothing is written to them."""
 
-    def __init__(self, prometheus: str, loki: str, tempo: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        prometheus: str,
+        loki: str,
+        tempo: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        clock: Clock = SYSTEM,
+        wait: Callable[[float], None] = sleep,
+    ) -> None:
+        self._clock = clock
+        self._wait = wait
         self.prometheus = prometheus.rstrip("/")
         self.loki = loki.rstrip("/")
         self.tempo = tempo.rstrip("/")
         self._pool = urllib3.PoolManager(retries=False, timeout=timeout_s)
 
-    def verify(self, path: Path) -> list[Verdict]:
-        """Return for each store what it holds of a run."""
+    def verify(self, path: Path, *, patience_s: float = 0.0) -> list[Verdict]:
+        """Return for each store what it holds of a run.
+
+        What was acknowledged a moment ago is still on its way there: a store that differs is asked again for as long as
+        what it holds grows, and `patience_s` longer.
+        """
         expected = expected_of(path)
-        verdicts = [
-            Verdict("Prometheus", self.prometheus, "metrics", expected.points.total()),
-            Verdict("Loki", self.loki, "logs", expected.records),
-            Verdict("Tempo", self.tempo, "traces", sum(map(len, expected.spans.values()))),
+        stores = (
+            ("Prometheus", self.prometheus, "metrics", expected.points.total(), self._ask_prometheus),
+            ("Loki", self.loki, "logs", expected.records, self._ask_loki),
+            ("Tempo", self.tempo, "traces", sum(map(len, expected.spans.values())), self._ask_tempo),
+        )
+        return [
+            self._settled(partial(Verdict, name, url, signal, count), partial(ask, path.name, expected), patience_s)
+            for name, url, signal, count, ask in stores
         ]
-        for verdict, ask in zip(verdicts, (self._ask_prometheus, self._ask_loki, self._ask_tempo), strict=True):
+
+    def _settled(self, blank: Callable[[], Verdict], ask: Callable[[Verdict], None], patience_s: float) -> Verdict:
+        most, grown_ns = -1, self._clock.mono_ns()
+        while True:
+            verdict = blank()
             try:
-                ask(path.name, expected, verdict)
+                ask(verdict)
             except StoreFault as fault:
                 verdict.fault = str(fault)
-        return verdicts
+                return verdict
+            now_ns = self._clock.mono_ns()
+            if verdict.found > most:
+                most, grown_ns = verdict.found, now_ns
+            if verdict.agrees or now_ns - grown_ns >= patience_s * NS_PER_S:
+                return verdict
+            self._wait(ASK_AGAIN_S)
 
     # Prometheus ------------------------------------------------------------------------------------------------------
 
@@ -165,8 +198,31 @@ class Stores:
         query = f'sum(count_over_time({{service_name=~".+"}} | run_id="{run_id}" [{range_s}s]))'
         answer = self._get(f"{self.loki}/loki/api/v1/query", {"query": query, "time": f"{at_s}"})
         verdict.found = sum(int(float(item["value"][1])) for item in _result(answer))
+        if verdict.found > expected.records:
+            # A record that was sent twice is counted twice until it is flushed, though it is there once.
+            verdict.found = self._list_loki(run_id, expected)
         if verdict.found != expected.records:
             verdict.differences.append(f"{verdict.found:,} of {expected.records:,} log records")
+
+    def _list_loki(self, run_id: str, expected: Expected) -> int:
+        """Count records by reading them all, a page after the other."""
+        found: set[str] = set()
+        query = {"query": f'{{service_name=~".+"}} | run_id="{run_id}"', "limit": PAGE, "direction": "forward"}
+        start_ns = expected.first_ns
+        while True:
+            around = {"start": start_ns, "end": expected.last_ns + 1}
+            answer = self._get(f"{self.loki}/loki/api/v1/query_range", {**query, **around})
+            rows = [
+                (int(value[0]), json.dumps([item["stream"], value[:2]], sort_keys=True))
+                for item in _result(answer)
+                for value in item["values"]
+            ]
+            before = len(found)
+            found.update(row for _, row in rows)
+            # The next page begins with the last time of this one, of which there may be more.
+            if len(rows) < PAGE or len(found) == before:
+                return len(found)
+            start_ns = max(at_ns for at_ns, _ in rows)
 
     # Tempo -----------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from opentelemetry.sdk.metrics import export as sdk
@@ -26,6 +27,24 @@ def metrics_line(data: sdk.MetricsData, resource: Mapping[str, AttributeValue] |
                 f"{_schema(block.resource.schema_url if resource is None else '')}}}"
             )
     return PREFIXES["metrics"] + to_bytes(",".join(blocks)) + SUFFIX if blocks else b""
+
+
+def histogram_value(point: sdk.HistogramDataPoint | sdk.ExponentialHistogramDataPoint) -> HistogramValue:
+    """Return what a point of one of the SDK's histograms holds: numbers are whole where only such were recorded."""
+    lowest, highest = (None if number is None else float(number) for number in (point.min, point.max))
+    value = HistogramValue(count=point.count, sum=float(point.sum), min=lowest, max=highest)
+    if isinstance(point, sdk.HistogramDataPoint):
+        bounds = tuple(map(float, point.explicit_bounds))
+        return replace(value, bounds=bounds, bucket_counts=tuple(point.bucket_counts))
+    return replace(
+        value,
+        scale=point.scale,
+        zero_count=point.zero_count,
+        positive_offset=point.positive.offset,
+        positive_counts=tuple(point.positive.bucket_counts),
+        negative_offset=point.negative.offset,
+        negative_counts=tuple(point.negative.bucket_counts),
+    )
 
 
 def _schema(url: str | None) -> str:
@@ -79,30 +98,18 @@ def _number_json(point: sdk.NumberDataPoint) -> str:
 
 
 def _bounded_json(point: sdk.HistogramDataPoint) -> str:
-    value = HistogramValue(count=point.count, sum=point.sum, min=point.min, max=point.max)
-    counts = f',"bucketCounts":[{_quoted(point.bucket_counts)}]' if point.bucket_counts else ""
-    bounds = f',"explicitBounds":[{",".join(map(number_json, point.explicit_bounds))}]' if point.explicit_bounds else ""
+    value = histogram_value(point)
+    counts = f',"bucketCounts":[{_quoted(value.bucket_counts)}]' if value.bucket_counts else ""
+    bounds = f',"explicitBounds":[{",".join(map(number_json, value.bounds))}]' if value.bounds else ""
     return (
-        f'{{{_head(point)}"count":"{point.count}","sum":{number_json(point.sum)}'
+        f'{{{_head(point)}"count":"{point.count}","sum":{number_json(value.sum)}'
         f"{counts}{bounds}{extremes_field(value)}{_exemplars(point.exemplars)}}}"
     )
 
 
 def _exponential_point_json(point: sdk.ExponentialHistogramDataPoint) -> str:
-    value = HistogramValue(
-        count=point.count,
-        sum=point.sum,
-        min=point.min,
-        max=point.max,
-        scale=point.scale,
-        zero_count=point.zero_count,
-        positive_offset=point.positive.offset,
-        positive_counts=tuple(point.positive.bucket_counts),
-        negative_offset=point.negative.offset,
-        negative_counts=tuple(point.negative.bucket_counts),
-    )
     flags = f',"flags":{point.flags}' if point.flags else ""
-    return f"{{{_head(point)}{exponential_json(value)}{flags}{_exemplars(point.exemplars)}}}"
+    return f"{{{_head(point)}{exponential_json(histogram_value(point))}{flags}{_exemplars(point.exemplars)}}}"
 
 
 def _summary_json(point: SummaryPoint) -> str:

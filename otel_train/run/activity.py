@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_train.record.phases import Phase
-from otel_train.watch.health import IN_A_STAGE, OUTSIDE
+from otel_train.watch.elsewhere import IN_A_STAGE, OUTSIDE
 
 if TYPE_CHECKING:
     from otel_train.run.run import Run

@@ -243,7 +243,7 @@ class Artifacts:
         run = self._run
         session = run.session
         step: Any = run.position().get(STEP)
-        environment = session.environment(ENVIRONMENT_WAIT_S)
+        environment = session.surroundings.environment(ENVIRONMENT_WAIT_S)
         code = environment.get("code") or {}
         kept = ("commit", "branch", "dirty", "remote", "patch_sha256")
         command = environment.get("command") or {}

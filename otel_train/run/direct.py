@@ -1,34 +1,27 @@
-"""Runs without a folder (`dir=False`): how such a run gets its id, and is sent; no file is written."""
+"""Opens runs without a folder (`dir=False`): whether there can be one, and how it gets its id without a file."""
 
 from __future__ import annotations
 
-import logging
 import os
 from base64 import b32encode
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from otel_train.clock import SYSTEM, mono_ns, sleep
 from otel_train.errors import ConfigError
 from otel_train.lineage.launch_exchange import wait_for
 from otel_train.lineage.run_id import new_run_id
 from otel_train.run import opening
+from otel_train.run.direct_sending import destinations_of
 from otel_train.run.opening import Opened, Opening
-from otel_train.run.sending import RESERVE_NS, be_no_source, endpoint_of
 
 if TYPE_CHECKING:
     from otel_train.config import Settings
-    from otel_train.export.destination import Destinations
-    from otel_train.export.direct import DirectExport
     from otel_train.lineage.ranks import Ranks
-    from otel_train.record.entries import AttributeValue, Sample
+    from otel_train.record.entries import AttributeValue
     from otel_train.run.run import Run
-    from otel_train.runlog.recorder import Recorder
-
-_log = logging.getLogger("otel_train")
 
 _HOW_TO_JOIN: Final = (
     "without a folder ranks agree on a run by torch.distributed (initialised before init()), a Slurm step, "
@@ -42,13 +35,7 @@ def check_direct(settings: Settings, environ: Mapping[str, str], resume: str | N
         raise ConfigError("resume", resume, "name a folder (dir=…): a run without one leaves nothing to go on from")
     if settings["sender"] == "none":
         raise ConfigError("sender", "none", 'use "thread" with dir=False, else nothing would be kept')
-    _destinations(settings, environ)
-
-
-def _destinations(settings: Settings, environ: Mapping[str, str]) -> Destinations:
-    from otel_train.export.official import direct_destinations
-
-    return direct_destinations(environ, endpoint_of(settings))
+    destinations_of(settings, environ)
 
 
 def facts_without_run_json(run: Run) -> dict[str, AttributeValue]:
@@ -128,67 +115,3 @@ def derived_run_id(ranks: Ranks, sequence: int, *, has_store: bool) -> str | Non
         return None
     digest = b32encode(sha256(f"{key}/{sequence}".encode()).digest()).decode("ascii").lower()
     return f"launch-{digest[:16]}"
-
-
-class DirectSending:
-    """Sends one rank's run from memory; stands where `Sending` stands for a run with a folder."""
-
-    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
-        """Check what was set; ConfigError names what is missing or wrong."""
-        self._destinations = _destinations(settings, environ)
-        self._export: DirectExport | None = None
-
-    def start(self, opened: Opened, recorder: Recorder) -> None:
-        """Send what this rank records, from now on."""
-        from otel_train.export.direct import DirectExport
-        from otel_train.export.official import OfficialExporter
-
-        exporters = {found.signal: OfficialExporter(found) for found in self._destinations}
-        addresses = {found.signal: found.shown_url for found in self._destinations}
-        export = DirectExport(exporters, recorder.lines.memory, addresses=addresses, on_thread=be_no_source)
-        export.start()
-        self._export = export
-        if opened.notice:
-            _log.warning("%s", opened.notice)
-
-    def wake(self) -> None:
-        """Nothing to do: what is sent a second after it was recorded needs no waking."""
-
-    def samples(self) -> list[Sample]:
-        """Return what became of items so far, for the heartbeat."""
-        return [] if self._export is None else self._export.samples()
-
-    def flush(self, timeout_s: float) -> bool:
-        """Have all that is in memory sent; False where the server does not take it in time."""
-        return self._export is not None and self._export.flush(timeout_s)
-
-    def finish(self, opened: Opened, recorder: Recorder, deadline_ns: int) -> str:
-        """Send the rest by a time of the monotonic clock, and return what is to be said of it."""
-        export, self._export = self._export, None
-        if export is None:
-            for writer in recorder.lines.memory.values():
-                writer.give_up()
-            recorder.lines.account(recorder.buffer.dropped, ended=True)
-            return "; sent nowhere"
-        until_ns = deadline_ns - min(RESERVE_NS, max(0, deadline_ns - mono_ns()) // 10)
-        try:
-            complete = export.end(until_ns)
-            recorder.lines.account(recorder.buffer.dropped, ended=True)
-        except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not change how training ends
-            _log.warning("sending the end: %s: %s", type(fault).__name__, fault, exc_info=fault)
-            complete = False
-        hosts = {"{0.scheme}://{0.netloc}".format(urlsplit(found.shown_url)) for found in self._destinations}
-        where = ", ".join(sorted(hosts))
-        return f"; sent to {where}" if complete else f"; {where} did not take all of it"
-
-    def stop(self) -> None:
-        """Send no more; what is left is lost, and counted where `finish` was called."""
-        export, self._export = self._export, None
-        if export is not None:
-            export.end(mono_ns())
-
-    def abandon(self) -> None:
-        """In a forked child: nothing is sent here."""
-        export, self._export = self._export, None
-        if export is not None:
-            export.abandon()

@@ -19,14 +19,13 @@ from otel_train.lineage.ranks import Ranks, detect_ranks, loaded_distributed
 from otel_train.lineage.redact import Redactor
 from otel_train.lineage.run_config import RunConfig
 from otel_train.lineage.seeds import describe_seeds, seed_everything
+from otel_train.record.entries import AttributeValue
 from otel_train.run import current
-from otel_train.run.direct import DirectOpening, check_direct, facts_without_run_json
 from otel_train.run.disabled import DisabledRun
 from otel_train.run.ending import PROCESS_END, at_end_of_worker
 from otel_train.run.opening import Opening
 from otel_train.run.run import Run
 from otel_train.run.session import Session
-from otel_train.run.watching import thresholds_of
 from otel_train.runlog.folder import check_run_id
 
 _log = logging.getLogger("otel_train")
@@ -48,6 +47,8 @@ def start(
     if is_disabled(environ):
         return DisabledRun(checked, run_config)
     if checked["dir"] is False:
+        from otel_train.run.direct import check_direct
+
         check_direct(checked, environ, resume)
     former = current.made_here()
     if former is not None:
@@ -59,6 +60,8 @@ def start(
     project_text = project_name(checked["project"], environ, script_path(), os.getcwd())
     sequence = next_sequence() if ranks.shared else 0
     if checked["dir"] is False:
+        from otel_train.run.direct import DirectOpening
+
         opening: Opening = DirectOpening(ranks, run_id=run_id, sequence=sequence)
     else:
         root = Path(checked["dir"]).absolute()
@@ -75,7 +78,7 @@ def start(
     current.register(run)
     PROCESS_END.install()
     at_end_of_worker()
-    session.start_sources(run)
+    session.surroundings.start(run)
     _announce(run, ranks)
     made.append(run)
     return run
@@ -88,7 +91,10 @@ def _checked(arguments: Mapping[str, Any], environ: Mapping[str, str]) -> Settin
         if key not in BY_NAME:
             raise ConfigError(key, value, f"init() has no such argument; settings are {', '.join(sorted(BY_NAME))}")
     settings = resolve(arguments, environ)
-    thresholds_of(settings)
+    if settings["alerts"]:
+        from otel_train.run.watching import thresholds_of
+
+        thresholds_of(settings)
     return settings
 
 
@@ -139,8 +145,12 @@ def _first_step(former: Mapping[str, Any] | None) -> int:
 def _announce(run: Run, ranks: Ranks) -> None:
     with run.guard("init"):
         started = f"run started in {run.session.root}" if run.session.root else "run started without a folder"
-        about = facts_without_run_json(run) if run.session.root is None and ranks.is_main else {}
-        run.events.emit("run.start", started, {"dl.launcher": ranks.launcher, **about})
+        about: dict[str, AttributeValue] = {"dl.launcher": ranks.launcher}
+        if run.session.root is None and ranks.is_main:
+            from otel_train.run.direct import facts_without_run_json
+
+            about |= facts_without_run_json(run)
+        run.events.emit("run.start", started, about)
         if len(run.config) and ranks.is_main:
             run.events.emit("run.config", _flat(run.config.plain()))
         for notice in ranks.notices:

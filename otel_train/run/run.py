@@ -27,12 +27,13 @@ from otel_train.run.artifacts import Artifacts
 from otel_train.run.ending import PROCESS_END
 from otel_train.run.epochs import EpochLoop
 from otel_train.run.events import Events, without_none
+from otel_train.run.facts import RunFacts
 from otel_train.run.guard import Guard, Warner
 from otel_train.run.progress import Progress
 from otel_train.run.session import Session
 from otel_train.run.stage import Paths, Stage
 from otel_train.run.verdict import Flight, check_status
-from otel_train.semconv import EPOCH, STAGE, STEP
+from otel_train.semconv import STAGE
 
 if TYPE_CHECKING:
     from otel_train.config import Settings
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Run:
+class Run(RunFacts):
     """One run, made by `otel_train.init()`. All methods may be called from any thread, and none raises into training.
 
     Exceptions of the user's own pass through unchanged: from a loader, from inside a stage or phase, and
@@ -75,53 +76,6 @@ class Run:
         self._muted = not session.ranks.is_main and settings["log_ranks"] == "main"
         # The thread that made it: another init() there ends this run.
         self.thread = threading.current_thread()
-
-    # What it is ------------------------------------------------------------------------------------------------------
-
-    @property
-    def id(self) -> str:
-        """The run's id. On a rank other than 0 this waits for the id that rank 0 draws."""
-        return self.session.opened().run_id
-
-    @property
-    def path(self) -> Path | None:
-        """The run's folder; None without one (`dir=False`)."""
-        place = self.session.opened().place
-        return None if place is None else place.folder.path
-
-    @property
-    def attempt(self) -> int:
-        """1 for a new run, one more each time that it is resumed."""
-        return self.session.opened().attempt
-
-    @property
-    def name(self) -> str:
-        """The readable name."""
-        self.session.opened()
-        return self.session.name
-
-    @property
-    def project(self) -> str:
-        """The project, which is the resource's service.name."""
-        return self.session.project
-
-    @property
-    def rank(self) -> int:
-        """The process's rank in the job, 0 where there is only one."""
-        return self.session.ranks.rank
-
-    @property
-    def step(self) -> int:
-        """The present step."""
-        return self.points.at
-
-    @property
-    def epoch(self) -> int | None:
-        """The present epoch, None outside of any."""
-        return self.points.epoch
-
-    def __repr__(self) -> str:
-        return f"<Run {self.session.label}{' (ended)' if self.finished else ''}>"
 
     # Points ----------------------------------------------------------------------------------------------------------
 
@@ -306,15 +260,6 @@ class Run:
         """
         self.session.prometheus.record_registry(self, registry, every_s=every_s, prefix=prefix, most_series=most_series)
 
-    def position(self) -> dict[str, AttributeValue]:
-        """Return step and epoch as far as they are known."""
-        points = self.points
-        # An explicit step does not move the present one, nor mark it as used, unless it is the same.
-        position: dict[str, AttributeValue] = {STEP: points.at} if points.used or points.at != points.step else {}
-        if points.epoch is not None:
-            position[EPOCH] = points.epoch
-        return position
-
     def take_log(self, entry: LogEntry) -> None:
         """Take a record of OpenTelemetry's log API."""
         entry.attributes = {**self.position(), **entry.attributes}
@@ -350,11 +295,6 @@ class Run:
         with self.guard("flush"):
             return self.session.flush(timeout_s)
         return False
-
-    @property
-    def place(self) -> object:
-        """Where training is: it differs once training has gone on."""
-        return self.points.at, self.points.step
 
     def __enter__(self) -> Run:
         return self

@@ -49,10 +49,6 @@ class Sending:
 
         self._destinations = Destinations.from_environ(environ, endpoint_of(settings)) or None
 
-    @property
-    def _endpoints(self) -> dict[str, str]:
-        return {found.signal: found.shown_url for found in self._destinations or ()}
-
     def start(self, opened: Opened, recorder: Recorder) -> None:
         """Send what this rank writes, from now on."""
         if self._destinations is None:
@@ -78,7 +74,7 @@ class Sending:
             return
         source = RankSource.open(
             opened.rank_folder,
-            self._endpoints,
+            destinations.addresses,
             max_log_age_s=self._settings["max_log_age"],
             ring=recorder.lines.ring,
         )
@@ -88,7 +84,9 @@ class Sending:
         sender = Sender.to(destinations, on_thread=be_no_source)
         sender.add(source)
         for folder in self._left_behind(opened):
-            earlier = RankSource.open(folder, self._endpoints, max_log_age_s=self._settings["max_log_age"], ended=True)
+            earlier = RankSource.open(
+                folder, destinations.addresses, max_log_age_s=self._settings["max_log_age"], ended=True
+            )
             if earlier is not None:
                 sender.add(earlier)
         sender.start()
@@ -130,6 +128,10 @@ class Sending:
             return [] if self._sender is None else self._sender.samples()
         except Exception:  # noqa: BLE001 - the heartbeat goes on without them
             return []
+
+    def flush(self, timeout_s: float) -> bool:
+        """Nothing to wait for: what is on disk will be sent, whether by this process or by another."""
+        return True
 
     def finish(self, opened: Opened, recorder: Recorder, deadline_ns: int) -> str:
         """Send the rest by a time of the monotonic clock; return what is to be said of it, empty for nothing."""
@@ -189,11 +191,8 @@ def _is_anywhere(settings: Settings, environ: Mapping[str, str]) -> bool:
 
 def be_no_source() -> None:
     """Have nothing that this thread logs, prints or calls recorded: it would be sent, and so feed itself."""
-    from opentelemetry import context
-
+    from otel_train.export.transport import unobserved
     from otel_train.sources.emission import EMISSION
 
     EMISSION.busy = True
-    key = getattr(context, "_SUPPRESS_INSTRUMENTATION_KEY", None)
-    if key is not None:
-        context.attach(context.set_value(key, True))
+    unobserved()

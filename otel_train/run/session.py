@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Any
 from otel_train import __version__
 from otel_train.clock import NS_PER_S, iso, mono_ns, wall_ns
 from otel_train.errors import RunFolderError
-from otel_train.lineage.hash_pool import HashHandle, HashPool
+from otel_train.lineage.hash_pool import HashPool
 from otel_train.lineage.project import default_run_name
 from otel_train.lineage.redact import Redactor
 from otel_train.lineage.resource import resource_attributes
 from otel_train.record.buffer import SLOTS
 from otel_train.record.entries import AttributeValue
-from otel_train.run import current, log_sources, providers
+from otel_train.run import current
 from otel_train.run.bounded import within
-from otel_train.run.comparing import compare
-from otel_train.run.describing import describe, for_event
-from otel_train.run.direct import DirectSending
 from otel_train.run.ending import PROCESS_END
-from otel_train.run.events import is_out_of_memory, without_none
+from otel_train.run.events import is_out_of_memory
 from otel_train.run.opening import Opened, Opening
 from otel_train.run.prometheus import RunPrometheus
 from otel_train.run.records import new_document, new_entry
@@ -32,18 +29,17 @@ from otel_train.run.run_file import RunFile
 from otel_train.run.sending import Sending
 from otel_train.run.sink import RunSink
 from otel_train.run.spans import RunSpans
+from otel_train.run.surroundings import Surroundings
 from otel_train.run.verdict import Ending, judge, message_of
-from otel_train.run.watching import watcher_of
 from otel_train.runlog.recorder import Recorder, RunTrace
 from otel_train.sources.console import Console
 
 if TYPE_CHECKING:
     from otel_train.config import Settings
     from otel_train.lineage.ranks import Ranks
+    from otel_train.run.direct_sending import DirectSending
     from otel_train.run.run import Run
-    from otel_train.sources.gpu import GpuSampler
-    from otel_train.sources.host import HostSampler
-    from otel_train.sources.sampler import Sampler
+    from otel_train.runlog.watcher import Watcher
 
 _log = logging.getLogger("otel_train")
 
@@ -82,17 +78,26 @@ class Session:
         self.file: RunFile = RunFile.detached(redactor.text)
         self._opened = threading.Event()
         self.give_up_waiting: Callable[[], None] = lambda: None
-        self._describing = HashPool("otel-train-describe")
-        self._environment: HashHandle[dict[str, Any]] | None = None
         self._recorder: Recorder | None = None
-        self._sampler: Sampler | None = None
         self._opening: Opening | None = None
-        self._sources: log_sources.LogSources | None = None
-        self.sending: Sending | DirectSending = (
-            DirectSending(settings, self.environ) if self.root is None else Sending(settings, self.environ, ranks.rank)
+        self.surroundings = Surroundings(
+            settings,
+            self.sink,
+            ranks=ranks,
+            redactor=redactor,
+            environ=self.environ,
+            machine_root=self.root or Path.cwd(),
         )
+        self.sending = self._new_sending()
         self.prometheus = RunPrometheus(settings, ranks)
         self._start_ns = wall_ns()
+
+    def _new_sending(self) -> Sending | DirectSending:
+        if self.root is not None:
+            return Sending(self.settings, self.environ, self.ranks.rank)
+        from otel_train.run.direct_sending import DirectSending
+
+        return DirectSending(self.settings, self.environ)
 
     # Opening -------------------------------------------------------------------------------------------------------
 
@@ -114,12 +119,12 @@ class Session:
             self.name = self.name or str(opened.former.get("run_name") or "")
         self.name = self.name or default_run_name(opened.run_id)
         place = opened.place
-        writes = place is not None and (self.ranks.is_main or opened.alone)
+        main = self.ranks.is_main or opened.alone
         if opened.alone:
             run.store_own()
         entry = new_entry(opened, ranks=self.ranks, start_ns=self._start_ns, config=run.config.plain(), seed=self.seed)
         folder = None if place is None else place.folder
-        self.file = file = self.file.attached(folder, opened.attempt, writes=writes, entry=entry)
+        self.file = file = self.file.attached(folder, opened.attempt, writes=main and place is not None, entry=entry)
         file.set(status="running")
         file.flush()
         resource = resource_attributes(
@@ -141,10 +146,10 @@ class Session:
             flush_interval_s=self.settings["flush_interval_s"],
             segment_bytes=self.settings["segment_size"],
             max_run_bytes=self.settings["max_run_size"],
-            on_cycle=self._on_cycle(),
+            on_cycle=self._cycle,
             on_heartbeat=lambda: [*self.sending.samples(), *run.progress.samples()],
             on_event=self.sink.show_health,
-            watcher=watcher_of(run, opened.former, main=self.ranks.is_main or opened.alone),
+            new_watcher=lambda: _watcher_of(run, opened.former, main=main),
         )
         self._recorder = recorder
         self.sink.attach(recorder)
@@ -159,68 +164,11 @@ class Session:
             run.events.notice(opened.notice)
             _log.info("%s", opened.notice)
 
-    def start_sources(self, run: Run) -> None:
-        """Install the log sources and start to read the machine and the environment; returns at once."""
-        settings = self.settings
-        sources = log_sources.LogSources(
-            level=settings["log_level"] if not settings["console"] else "TRACE",
-            flood_per_s=settings["flood_per_s"],
-            logs=settings["capture_logs"],
-            output=settings["capture_output"],
-        )
-        self._sources = log_sources.ensure_installed(sources)
-        providers.install()
-
-        def keep(environment: dict[str, Any] | None, fault: BaseException | None) -> None:
-            with run.guard("environment"):
-                if environment is None:
-                    run.warn(f"the environment could not be described: {fault}")
-                else:
-                    self.file.set_attempt(environment=environment)
-                    run.events.emit("run.environment", without_none(for_event(environment)), severity="INFO")
-                compare(run, environment or {})
-
-        self._environment = self._describing.submit(
-            lambda: describe(self.redactor, *self._start_machine(), self.environ, code=settings["git"]), then=keep
-        )
-
-    def _start_machine(self) -> tuple[HostSampler, GpuSampler]:
-        from otel_train.run.machine import start_machine
-
-        host, gpu, self._sampler = start_machine(
-            self.settings, self.ranks, self.root or Path.cwd(), self.environ, self.sink
-        )
-        return host, gpu
-
-    def _on_cycle(self) -> Callable[[], None]:
-        next_ns = next_second_ns = 0
-
-        def cycle() -> None:
-            nonlocal next_ns, next_second_ns
-            self.sending.wake()
-            self.file.flush()
-            now_ns = mono_ns()
-            if now_ns >= next_second_ns and self._sources is not None:
-                next_second_ns = now_ns + NS_PER_S
-                self._sources.flood.heartbeat()
-            if now_ns >= next_ns:
-                next_ns = now_ns + int(self.settings["sample_interval_s"] * NS_PER_S)
-                if self._sources is not None:
-                    self._sources.heartbeat()
-                self._collect()
-
-        return cycle
-
-    def _collect(self, *, last: bool = False) -> None:
-        """Read the instruments of the metrics API, which are the process's: the oldest open run has them."""
-        runs = current.open_runs()
-        if not runs or runs[0].session is not self:
-            return
-        if last:
-            # Callbacks of the user's own may take their time: what follows has a deadline, they have none.
-            self._describing.submit(providers.collect, self.sink.emit_sdk_metrics)
-        else:
-            providers.collect(self.sink.emit_sdk_metrics)
+    def _cycle(self) -> None:
+        """Do what is due on the writer's thread, each time that it has written."""
+        self.sending.wake()
+        self.file.flush()
+        self.surroundings.cycle()
 
     # Reading -------------------------------------------------------------------------------------------------------
 
@@ -240,15 +188,6 @@ class Session:
         """Let those go on who wait for a run that cannot be opened."""
         self._opened.set()
 
-    def environment(self, timeout_s: float) -> dict[str, Any]:
-        """Return the environment record, {} where it is not there in time."""
-        if self._environment is None:
-            return {}
-        try:
-            return self._environment.result(timeout_s)
-        except Exception:  # noqa: BLE001 - late or failed: the record says so elsewhere
-            return {}
-
     def flush(self, timeout_s: float, *, send: bool = True) -> bool:
         """Put on disk what was recorded so far; without a folder have it sent, unless `send` says otherwise."""
         self._opened.wait(timeout_s)
@@ -260,8 +199,7 @@ class Session:
         def put() -> bool:
             if not (recorder.flush(timeout_s) and self.file.flush()):
                 return False
-            left_s = (until_ns - mono_ns()) / NS_PER_S
-            return not send or not isinstance(self.sending, DirectSending) or self.sending.flush(left_s)
+            return not send or self.sending.flush((until_ns - mono_ns()) / NS_PER_S)
 
         return within(timeout_s, put, "otel-train-flush")
 
@@ -300,14 +238,10 @@ class Session:
 
     def _quiet(self, run: Run, budget_s: float) -> None:
         """Have everything that still records hand over what it has, and end."""
-        self._collect(last=True)
+        self.surroundings.collect(last=True)
         current.unregister(run)
-        if self._sources is not None:
-            self._sources.flush(self.sink)
-        log_sources.uninstall()
-        unhashed = self.pool.close(budget_s * POOL_SHARE) + self._describing.close(budget_s * SAMPLER_SHARE)
-        if self._sampler is not None:
-            self._sampler.stop(budget_s * SAMPLER_SHARE)
+        self.surroundings.uninstall()
+        unhashed = self.pool.close(budget_s * POOL_SHARE) + self.surroundings.close(budget_s * SAMPLER_SHARE)
         self.prometheus.stop_recording(budget_s * SAMPLER_SHARE / 2)
         if unhashed:
             run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
@@ -389,9 +323,14 @@ class Session:
         self.file.abandon()
         self.sending.abandon()
         self.prometheus.abandon()
-        if self._sampler is not None:
-            self._sampler.abandon()
+        self.surroundings.abandon()
         if self._recorder is not None:
             self._recorder.abandon()
         if self.opened_now is not None and self.opened_now.place is not None:
             self.opened_now.place.lock.abandon()
+
+
+def _watcher_of(run: Run, former: Mapping[str, Any] | None, *, main: bool) -> Watcher:
+    from otel_train.run.watching import watcher_of
+
+    return watcher_of(run, former, main=main)

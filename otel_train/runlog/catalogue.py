@@ -58,7 +58,7 @@ def summarize(path: Path, now_ns: int, processes: Processes | None = None) -> Ru
     except RunFolderError as fault:
         problem = str(fault)
     status = run_status(folder, now_ns, processes)
-    created_ns = _time(info.get("created")) or _changed_ns(path)
+    created_ns = _time(info.get("created")) or _named_ns(path)
     name, project = str(info.get("run_name") or ""), str(info.get("project") or "")
     return RunSummary(path, path.name, name, project, created_ns, status, info, problem)
 
@@ -121,9 +121,9 @@ def find_run(root: Path | str, reference: str) -> Path:
 
 def _created_ns(path: Path) -> int:
     try:
-        return _time(RunFolder(path).read().get("created")) or _changed_ns(path)
+        return _time(RunFolder(path).read().get("created")) or _named_ns(path)
     except RunFolderError:
-        return _changed_ns(path)
+        return _named_ns(path)
 
 
 def _name_of(path: Path) -> str:
@@ -131,6 +131,11 @@ def _name_of(path: Path) -> str:
         return str(RunFolder(path).read().get("run_name") or "")
     except RunFolderError:
         return ""
+
+
+def _named_ns(path: Path) -> int:
+    """Return the time that a run's id begins with, for where no run.json tells it, as in an archive; else a guess."""
+    return _time(path.name[: len("YYYYMMDD-HHMMSS")]) or _changed_ns(path)
 
 
 def _changed_ns(path: Path) -> int:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.metrics.export import MetricsData
 
@@ -18,11 +18,14 @@ from otel_train.record.buffer import SLOTS, Buffer
 from otel_train.record.digest import Digest, StepFacts, points_in
 from otel_train.record.entries import AttributeValue, LogEntry, Sample, SpanEntry
 from otel_train.runlog.accounting import Accounting
+from otel_train.runlog.guarded_watcher import GuardedWatcher
 from otel_train.runlog.own_metrics import OwnMetrics, best_event, nonfinite_event
 from otel_train.runlog.run_lines import RunLines
 from otel_train.runlog.step_spans import StepSpans
-from otel_train.runlog.watcher import Finding, Watcher
 from otel_train.semconv import SEVERITIES
+
+if TYPE_CHECKING:
+    from otel_train.runlog.watcher import Watcher
 
 _log = logging.getLogger("otel_train")
 T = TypeVar("T")
@@ -69,7 +72,7 @@ class Recorder:
         on_event: Callable[[LogEntry], None] = lambda entry: None,
         on_cycle: Callable[[], None] = lambda: None,
         on_heartbeat: Callable[[], Sequence[Sample]] = lambda: (),
-        watcher: Watcher | None = None,
+        new_watcher: Callable[[], Watcher] | None = None,
     ) -> None:
         self.folder = folder
         self.buffer = buffer
@@ -99,7 +102,7 @@ class Recorder:
         self._on_event = on_event
         self._on_cycle = on_cycle
         self._on_heartbeat = on_heartbeat
-        self._watcher = watcher
+        self._watcher = None if new_watcher is None else GuardedWatcher(new_watcher, self._say_fault)
         self._offset_ns = 0
         self._next_heartbeat_ns: int | None = None
         self._said_ns: dict[str, int] = {}
@@ -247,38 +250,27 @@ class Recorder:
         now_ns = self._clock.wall_ns()
         samples = self._own.heartbeat(now_ns, self._offset_ns, self.state, self.bytes_written)
         samples += self._on_heartbeat()
-        samples += self._watch(lambda watcher: watcher.heartbeat(ended=ended), ())
+        if self._watcher is not None:
+            samples += self._watcher.heartbeat(ended=ended)
         self.lines.readings(now_ns, samples, self._start_ns, ended=ended)
         self.lines.histograms(self._own.histograms(now_ns), ended=ended)
 
     def _write_readings(self) -> None:
         for time_ns, samples in _taken(self._readings):
             self.lines.readings(time_ns, samples, self._start_ns)
-            if not isinstance(samples, MetricsData):
-                self._show(time_ns, samples)
-
-    def _show(self, time_ns: int, samples: Sequence[Sample]) -> None:
-        self._watch(lambda watcher: watcher.readings(time_ns, samples), None)
+            if self._watcher is not None and not isinstance(samples, MetricsData):
+                self._watcher.readings(time_ns, samples)
 
     def _settle(self, mono_ns: int, *, ended: bool) -> None:
         """Write what the watcher found, now that he has seen everything recorded so far."""
-        wall_ns = self._clock.wall_ns()
-        found: Sequence[Finding] = ()
-        for finding in self._watch(lambda watcher: watcher.settle(wall_ns, mono_ns, ended=ended), found):
+        if self._watcher is None:
+            return
+        for finding in self._watcher.settle(self._clock.wall_ns(), mono_ns, ended=ended):
             if finding.samples:
                 self.lines.readings(finding.time_ns, finding.samples, self._start_ns, ended=ended)
             self._event(
                 finding.event, finding.body, finding.attributes, severity=finding.severity, time_ns=finding.time_ns
             )
-
-    def _watch(self, see: Callable[[Watcher], T], otherwise: T) -> T:
-        if self._watcher is None:
-            return otherwise
-        try:
-            return see(self._watcher)
-        except Exception as fault:  # noqa: BLE001 - who watches must not keep anything from being recorded
-            self._say_fault("watching the run", fault)
-            return otherwise
 
     def _note_offset(self) -> None:
         before_ns = self._clock.mono_ns()
@@ -341,7 +333,8 @@ class Recorder:
                 self._event("health.nonfinite", *nonfinite_event(bad), severity="ERROR", time_ns=bad.time_ns)
         for best in digested.best:
             self._event("model.best", *best_event(best), time_ns=best.time_ns)
-        self._watch(lambda watcher: watcher.take(digested, self._offset_ns), None)
+        if self._watcher is not None:
+            self._watcher.take(digested)
 
     def _take_step(self, facts: StepFacts) -> None:
         span = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from opentelemetry.sdk.metrics.export import MetricsData
 
@@ -15,9 +15,11 @@ from otel_train.otlp.from_sdk import metrics_line
 from otel_train.otlp.histogram import HistogramData
 from otel_train.record.entries import AttributeValue, Column, LogEntry, Sample, SpanEntry
 from otel_train.runlog.accounting import Accounting
-from otel_train.runlog.memory_lines import MemoryWriter
-from otel_train.runlog.segments import LineRing, SegmentWriter
-from otel_train.runlog.tap import MetricTap
+from otel_train.runlog.segments import SIGNALS, LineRing, SegmentWriter
+
+if TYPE_CHECKING:
+    from otel_train.runlog.memory_lines import MemoryWriter
+    from otel_train.runlog.tap import MetricTap
 
 _log = logging.getLogger("otel_train")
 T = TypeVar("T")
@@ -25,7 +27,6 @@ T = TypeVar("T")
 ITEMS_PER_LINE: Final = 200
 # Kept free under `max_run_size`, so that the last state of a run that reached it is still written.
 END_RESERVE_BYTES: Final = 64 * 1024
-SIGNALS: Final = ("metrics", "logs", "traces")
 FAULT: Final = "fault of telemetry"
 
 
@@ -55,9 +56,13 @@ class RunLines:
         # Sees every metric that is written; set before anything is.
         self.tap: MetricTap | None = None
         # Without a folder the lines stay in memory, until they are sent.
-        self.memory = {signal: MemoryWriter(signal, self.ring) for signal in SIGNALS if folder is None}
+        self.memory: dict[str, MemoryWriter] = {}
         self._writers: Mapping[str, SegmentWriter | MemoryWriter] = self.memory
-        if folder is not None:
+        if folder is None:
+            from otel_train.runlog.memory_lines import MemoryWriter
+
+            self.memory.update({signal: MemoryWriter(signal, self.ring) for signal in SIGNALS})
+        else:
             self._writers = {
                 signal: SegmentWriter(
                     folder,

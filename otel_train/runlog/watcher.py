@@ -25,8 +25,8 @@ class Finding:
 class Watcher(Protocol):
     """For the writer's thread. What a method raises is said and costs nothing else."""
 
-    def take(self, digested: Digested, offset_ns: int) -> None:
-        """See points and steps; `offset_ns` is wall minus monotonic time."""
+    def take(self, digested: Digested) -> None:
+        """See points and steps."""
         ...
 
     def readings(self, time_ns: int, samples: Sequence[Sample]) -> None:

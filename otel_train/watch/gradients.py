@@ -33,7 +33,6 @@ class GradientNorm:
     def __init__(self) -> None:
         self.usual: float | None = None
         self.step = 0
-        self.value = 0.0
         self._norms: deque[float] = deque(maxlen=KEPT)
         self._until_renewal = FEWEST
         self._last: deque[float] = deque([0.0] * IN_A_ROW, maxlen=IN_A_ROW)
@@ -67,7 +66,7 @@ class GradientNorm:
                     if crossing is None and (self.excess or 0.0) > limit:
                         crossing = step, min(self._last)
             start = stop
-        self.step, self.value = steps[-1], values[-1]
+        self.step = steps[-1]
         return crossing
 
     def _is_quiet(self, part: Sequence[float], limit: float) -> bool:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from otel_train.record.digest import Digest, Digested
 from otel_train.record.entries import Sample, SeriesAttributes
 from otel_train.runlog.watcher import Finding
 from otel_train.semconv import ALERT, METRIC
 from otel_train.watch.conditions import CONDITIONS
+from otel_train.watch.elsewhere import IN_A_STAGE, OUTSIDE
 from otel_train.watch.losses import Losses, Watched, chosen, has_own_axis
 from otel_train.watch.machine import Machine, Reading
 from otel_train.watch.onsets import Judged, Onsets
 from otel_train.watch.progress import DataWait, Progress
 from otel_train.watch.thresholds import Thresholds
-
-# What `elsewhere` says of a run that is within a stage without training, and of one without an open loop over steps.
-IN_A_STAGE: Final = "stage"
-OUTSIDE: Final = "outside of the loop"
 
 
 class Health:
@@ -69,7 +65,7 @@ class Health:
 
     # What passes by ------------------------------------------------------------------------------------------------
 
-    def take(self, digested: Digested, offset_ns: int) -> None:
+    def take(self, digested: Digested) -> None:
         """See points and steps."""
         goals = self._digest.summaries.goals
         if len(goals) != len(self._goals) or goals != self._goals:

@@ -11,7 +11,9 @@ from typing import Final
 
 # One evaluation that is no better, or two, are chance.
 FEWEST_MISSES: Final = 3
-RISES_KEPT: Final = 9
+# Of so many changes the rises are taken for noise. One or two are a spike, after which all may be smooth.
+CHANGES_KEPT: Final = 18
+FEWEST_RISES: Final = 3
 
 
 class Windows:
@@ -73,22 +75,22 @@ class Windows:
 class Best:
     """The best value so far. Lower is better.
 
-    A value v is better than the best b if v < b - max(share of |b|, 2 x the median of the last nine rises): what is
-    noisy is not better for a lucky value. NaN is never better.
+    A value v is better than the best b if v < b - max(share of |b|, 2 x the median of the rises among the last 18
+    changes): what is noisy is not better for a lucky value. NaN is never better.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self.value: float | None = None
         self._before: float | None = None
-        self._rises: deque[float] = deque(maxlen=RISES_KEPT)
+        self._changes: deque[float] = deque(maxlen=CHANGES_KEPT)
 
     def take(self, value: float) -> bool:
         """Tell whether a value is better."""
         if not isfinite(value):
             return False
-        if self._before is not None and value > self._before:
-            self._rises.append(value - self._before)
+        if self._before is not None:
+            self._changes.append(value - self._before)
         self._before = value
         if self.value is not None and not value < self.value - self._margin(self.value):
             return False
@@ -96,7 +98,8 @@ class Best:
         return True
 
     def _margin(self, best: float) -> float:
-        return max(self._share * abs(best), 2 * median(self._rises) if self._rises else 0.0)
+        rises = [change for change in self._changes if change > 0]
+        return max(self._share * abs(best), 2 * median(rises) if len(rises) >= FEWEST_RISES else 0.0)
 
 
 class Improvement:

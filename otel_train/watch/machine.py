@@ -18,9 +18,6 @@ LONGEST_PAUSE_NS: Final = 60 * NS_PER_S
 ECC_QUIET_NS: Final = 600 * NS_PER_S
 _CARD: Final = frozenset(GPU_ATTRIBUTES)
 
-# Name of the condition, what it is of, value, metric, attributes of the event.
-Report = Callable[["Reading"], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -63,9 +60,11 @@ class BusyShare:
 
 
 class Machine:
-    """Turns samples into readings of conditions. `training` tells whether a GPU should be busy now."""
+    """Turns samples into readings of conditions, for `report`; `training` tells whether a GPU should be busy now."""
 
-    def __init__(self, report: Report, *, idle_window_s: float, training: Callable[[], bool]) -> None:
+    def __init__(
+        self, report: Callable[[Reading], None], *, idle_window_s: float, training: Callable[[], bool]
+    ) -> None:
         self._report = report
         self._idle_window_ns = int(idle_window_s * NS_PER_S)
         self._training = training

@@ -119,7 +119,7 @@ MACHINE: Final = (
         ),
         remedies=(
             "Delete old checkpoints; keep the best and the last.",
-            "`otel-train prune` deletes old runs by age and size; sent runs first.",
+            "`otel-train prune` deletes old runs by age and size; `otel-train push` sends them before.",
             "Write checkpoints to another file system.",
         ),
     ),

@@ -34,7 +34,6 @@ class Judged:
     # What it is known by among those of the same condition; `of` unless given.
     place: Hashable = None
     subject: str = ""
-    metric: str = ""
     detail: SeriesAttributes = ()
 
 
@@ -88,7 +87,7 @@ def _is_over(condition: Condition, value: float, limit: float) -> bool:
 
 
 def _finding(condition: Condition, judged: Judged, *, cleared: bool) -> Finding:
-    attributes: dict[str, AttributeValue] = {METRIC: judged.metric or condition.metric}
+    attributes: dict[str, AttributeValue] = {METRIC: condition.metric}
     attributes |= dict(judged.of) | dict(judged.detail)
     attributes |= {"value": plain(judged.value), "threshold": plain(judged.limit)}
     if judged.step is not None:

@@ -202,7 +202,7 @@ TRAINING: Final = (
         "down or frozen, or what it sends does not arrive. The rule compares the age of the newest heartbeat.",
         look_at=(
             "Is the process there (host.name, process.pid)? Does the scheduler say preempted, out of memory, time out?",
-            "`otel-train show RUN` beside the run's folder says killed, with the reason, where it can be known.",
+            "`otel-train show RUN` where its folder is: is the process gone, and why, where that can be known.",
             "dmesg and dl.container.oom_kills: the kernel's out-of-memory killer.",
             "Other runs on that node, and the pipeline's own health: if all went silent, the network did.",
         ),

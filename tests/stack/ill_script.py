@@ -1,6 +1,6 @@
 """A training that falls ill in one way and gets well again once a file called `well` appears; `stop` ends it.
 
-python ill_script.py plateau|overfit|nonfinite|stalled|healthy
+python ill_script.py plateau|overfit|nonfinite|stalled|healthy [THRESHOLD=NUMBER…]
 """
 
 import os
@@ -19,6 +19,8 @@ def main() -> None:
     kind = sys.argv[1]
     # Where training and validation drift apart, the loss of validation stands still as well.
     thresholds = THRESHOLDS if kind == "overfit" else {**THRESHOLDS, "plateau_steps": 100}
+    given = (pair.split("=") for pair in sys.argv[2:])
+    thresholds = {**thresholds, **{name: float(value) for name, value in given}}
     with otel_train.init("ill", name=kind, git=False, console="off", alerts=thresholds) as run:
         print(run.id, flush=True)
         well_since = 0

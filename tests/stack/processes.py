@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from tests.stack.asking import get, wait_for
 
+# Ends a server with the process that started it, however that ends.
+_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 # A server takes nothing of the user's telemetry settings or proxies.
 _LEFT_OUT = ("OTEL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
@@ -30,7 +33,7 @@ class ServerProcess:
         self.name = name
         self.folder = folder
         self.log = folder / f"{name}.log"
-        self._command = [str(part) for part in command]
+        self._command = [*_WITH_PARENT, *map(str, command)]
         self._ready_url = ready_url
         self._environment = dict(environment or {})
         self._stop_timeout_s = stop_timeout_s

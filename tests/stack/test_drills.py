@@ -334,8 +334,10 @@ def test_a_finished_run_of_three_days_ago(
     live.go_on(2)
     deliver(run, collector)
     assert run.sent("logs")["refused"] == run.sent("metrics")["refused"] == 0
+    ended = live.end()
+    deliver(ended, collector)
     assert_all_there(run, stack, old=True)
-    assert_all_there(live.end(), stack)
+    assert_all_there(ended, stack)
 
 
 def shift(folder: Path, seconds: int) -> None:

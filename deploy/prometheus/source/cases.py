@@ -60,6 +60,7 @@ def case_files() -> dict[str, dict[str, Any]]:
     spikes = [_spike(CONDITIONS[name], sign) for name, sign in SIGNS.items() if not sign.counts]
     tests.append(as_test("a spike between two evaluations", spikes, interval_s=1))
     tests.append(as_test("nonfinite", _nonfinite()))
+    tests.append(as_test("a loss by a capital name", [_capital()]))
     return {
         "conditions.yaml": _file("runs.yaml", tests),
         "ends.yaml": _file("runs.yaml", end_tests()),
@@ -202,6 +203,17 @@ def _attempts_and_hosts(condition: Condition, sign: Sign) -> Scene:
     subjects = {str(labels_of(name, run)): labels_of(name, run) for run in second}.values()
     at_s = (start + 8) * STEP_S + condition.for_s + SEEN_S
     return Scene(run_id, given).at(at_s - condition.for_s - 15).at(at_s, *subjects).at(at_s + 120, *subjects)
+
+
+def _capital() -> Scene:
+    """The loss of `Loss/train` stands still; that an accuracy got better just now is no reason to be silent."""
+    run = Run("plateau-of-a-capital-loss")
+    values = _ill(SIGNS["plateau"], run.points)
+    metric = CONDITIONS["plateau"].metric
+    given = [run.metric(metric, values, metric="train.Loss", split="train")]
+    given.append(run.metric(metric, constant(0, run.points), metric="train.accuracy", split="val"))
+    scene = Scene(run.run_id, [*run.own(), *given])
+    return scene.at(BEGIN_S - 5).at(BEGIN_S + SEEN_S, labels_of("plateau", run))
 
 
 def _spike(condition: Condition, sign: Sign) -> Scene:

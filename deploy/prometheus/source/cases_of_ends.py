@@ -79,6 +79,11 @@ def _lost() -> list[Scene]:
     for point in range(50, 60):
         silent.at(point * STEP_S + 10)
 
+    run = Run("is-cut-off-for-five-minutes", gap=(30, 50))
+    cut_s, back_s = 29 * STEP_S, 50 * STEP_S
+    cut_off = Scene(run.run_id, _all(run)).at(cut_s + 140).at(cut_s + 160, labels_of("lost", run))
+    cut_off.at(back_s - 5, labels_of("lost", run)).at(back_s + SEEN_S).at(back_s + 300)
+
     run = Run("is-killed-and-has-patience", points=POINTS, thresholds={"lost": 400})
     patient = Scene(run.run_id, _all(run)).at(LAST_S + 390).at(LAST_S + 440, labels_of("lost", run))
 
@@ -87,7 +92,7 @@ def _lost() -> list[Scene]:
 
     run = Run("begins", start=4, thresholds={"lost": 120, "failed": 1})
     begins = Scene(run.run_id, _all(run)).at(60).at(65).at(75).at(120)
-    return [killed, resumed, one, found, silent, patient, off, begins]
+    return [killed, resumed, one, found, silent, cut_off, patient, off, begins]
 
 
 def _prometheus_began() -> Scene:

@@ -43,6 +43,8 @@ BUILT_IN = {"stalled": 120.0}
 HEARTBEAT_LIMIT_S = 120
 # Values whose newest point is looked at, since a training that makes a step in minutes counts its NaN as seldom.
 LOSSES_AND_GRADIENTS = ("train_loss", "train_grad_norm", "dl_grad_norm")
+# The SDK takes Loss for the loss as well.
+THE_LOSS = "(?i)train[.]loss"
 # How long a run that failed or was lost is told of: longer than a store or a Collector is usually away.
 END_WINDOW = "10m"
 LOST_WINDOW = "15m"
@@ -223,8 +225,8 @@ def _plateau(condition: Condition) -> str:
     value = "\nor on (run_id)\n".join(
         f"{worst} by ({run}) ({_recent(condition, name + labels)})"
         for worst, labels in (
-            ("max", '{metric="train.loss",split="val"}'),
-            ("max", '{metric="train.loss"}'),
+            ("max", f'{{metric=~"{THE_LOSS}",split="val"}}'),
+            ("max", f'{{metric=~"{THE_LOSS}"}}'),
             ("min", ""),
         )
     )
