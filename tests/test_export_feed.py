@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_train.export.feed import Batch, RankFeed
-from otel_train.export.signal_feed import MetricFeed
+from otel_train.export.signal_feed import Counts, MetricFeed
 from otel_train.record.entries import Column, SpanEntry
 from tests.export_store import MS, Store, points_of, request_of, write_log
 from tests.runlog_lines import ENCODER, SECOND, START_NS, HandClock, line, log_line
@@ -113,6 +113,15 @@ def test_refused_items_are_counted_apart(folder: Path) -> None:
     feed.acknowledge(batch, 3)
     counts = feed.counts("logs")
     assert (counts.sent, counts.refused) == (7, 3)
+
+
+@pytest.mark.parametrize("refused", [0, 2])
+def test_what_no_disk_has_taken_is_no_item_of_the_log(refused: int) -> None:
+    """Of ten unwritten points six were merged: four are sent or refused, and none of the log is done with."""
+    counts = Counts()
+    counts.add(Batch("metrics", (b"x",), 4, 10, 6, 0, 0, 500, unwritten=10), refused)
+    assert (counts.sent, counts.refused, counts.merged) == (4 - refused, refused, 6)
+    assert counts.log_items == 0
 
 
 def test_where_all_is_refused_the_end_marks_are_not_sent_either(folder: Path) -> None:

@@ -182,6 +182,26 @@ def test_points_of_a_millisecond_meet_across_lines() -> None:
     assert merged == 1
 
 
+def test_a_name_that_no_store_takes_gets_one_that_they_do() -> None:
+    """An instrument of the user's may name an attribute in his language: for it Prometheus would refuse all else."""
+    names = ("学習率", "", "rate")
+    pairs = [{"key": name, "value": {"stringValue": "x"}} for name in names]
+    points = [
+        {"timeUnixNano": str(START_NS + number * MS), "asInt": "1", "attributes": pairs[:number]} for number in range(4)
+    ]
+    metric = {"name": "mine", "gauge": {"dataPoints": points}}
+    line = json.dumps({"resourceMetrics": [{"scopeMetrics": [{"scope": {"name": "users"}, "metrics": [metric]}]}]})
+    table, parts = SeriesTable(), MetricParts()
+    MetricMerge(table).line(line.encode(), 0, parts)
+    held = [json.loads(series.point) for series in table.by_key.values()]
+    assert [[pair["key"] for pair in point["attributes"]] for point in held] == [
+        [],
+        ["key_学習率"],
+        ["key_学習率", "key_"],
+        ["key_学習率", "key_", "rate"],
+    ]
+
+
 def test_a_millisecond_that_was_sent_is_not_sent_again_with_another_value() -> None:
     """Where the clock is set back the log comes back to milliseconds that are in the store already."""
     first = written([Column("train.loss", [START_NS + step * MS for step in range(5)], [0.0, 1.0, 2.0, 3.0, 4.0])])

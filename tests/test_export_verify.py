@@ -13,10 +13,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_train.cli.main import main
 from otel_train.clock import NS_PER_S
-from otel_train.export.verify import Stores, Verdict, expected_of
+from otel_train.export.verify import TEMPO_QUIET_S, Stores, Verdict, expected_of
+from otel_train.otlp.from_sdk import metrics_line
 from otel_train.record.entries import Sample
 from otel_train.testing import ManualClock
 from tests.otlp_server import OtlpServer, free_port
@@ -119,7 +122,7 @@ def fill(store: StoreServer) -> None:
 
 
 def verify(path: Path, store: StoreServer) -> list[Verdict]:
-    return Stores(store.url, store.url, store.url).verify(path)
+    return Stores(store.url, store.url, store.url, wait=lambda _: None).verify(path)
 
 
 def test_a_run_log_is_counted_as_the_stores_keep_it(root: Path) -> None:
@@ -131,6 +134,18 @@ def test_a_run_log_is_counted_as_the_stores_keep_it(root: Path) -> None:
     }
     assert expected.records == 2
     assert expected.spans == {f"{7:032x}": {f"{0x11:016x}"}}
+
+
+def test_what_other_instruments_record_is_spelled_as_prometheus_does(root: Path) -> None:
+    """A histogram by bounds is counted by its count; lists are JSON, whole numbers have no point, no name is empty."""
+    meter = MeterProvider(metric_readers=[reader := InMemoryMetricReader()], shutdown_on_exit=False).get_meter("mine")
+    meter.create_histogram("latency", unit="ms").record(3, {"sizes": [1, 2], "share": 2.0, "on": True, "率": "x"})
+    data = reader.get_metrics_data()
+    assert data is not None
+    run = RunBuilder(root).attempt()
+    (run.folder.rank_folder(1, 0) / "metrics.000001.jsonl").write_bytes(metrics_line(data))
+    labels = (("key__", "x"), ("on", "true"), ("share", "2"), ("sizes", "[1,2]"))
+    assert dict(expected_of(run.path).points) == {("latency_milliseconds_count", labels): 1}
 
 
 def test_stores_that_hold_everything_agree(root: Path, store: StoreServer) -> None:
@@ -180,11 +195,31 @@ def test_what_is_on_its_way_is_waited_for(root: Path, store: StoreServer) -> Non
     path = a_run(root).path
     store.counts = [0, 0, 1, 1]
     assert [item.agrees for item in stores.verify(path, patience_s=1.0)] == [True, True, True]
-    assert sum(waits) == 2.0
+    # Four times for Loki; then Tempo, which is left alone for so long before its traces are read.
+    assert waits == [0.5, 0.5, 0.5, 0.5, TEMPO_QUIET_S - 2.0]
     store.records = 1
     waits.clear()
     assert [item.differences for item in stores.verify(path, patience_s=3.0)][1] == ["1 of 2 log records"]
-    assert sum(waits) == 3.0
+    assert waits == [0.5] * 6 + [TEMPO_QUIET_S - 3.0]
+
+
+def test_a_trace_is_not_read_while_it_may_be_arriving(root: Path, store: StoreServer) -> None:
+    """Tempo loses spans of a trace that is read too early: not before the quiet time, and not again before another."""
+    fill(store)
+    clock = ManualClock()
+    asked: list[tuple[float, int]] = []
+    begun_ns = clock.mono_ns()
+
+    def wait(seconds: float) -> None:
+        clock.advance(seconds)
+        asked.append(((clock.mono_ns() - begun_ns) / NS_PER_S, sum("traces" in query for query in store.queries)))
+
+    store.traces.clear()
+    stores = Stores(store.url, store.url, store.url, clock=clock, wait=wait)
+    verdict = stores.verify(a_run(root).path, patience_s=20.0)[2]
+    assert verdict.differences
+    assert asked == [(11.0, 0), (22.0, 1), (33.0, 2)]
+    assert sum("traces" in query for query in store.queries) == 3
 
 
 def test_a_record_that_was_sent_twice_is_one(root: Path, store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,16 +237,17 @@ def test_a_record_that_was_sent_twice_is_one(root: Path, store: StoreServer, mon
 def test_a_store_that_is_not_there_is_told_and_the_others_are_asked(root: Path, store: StoreServer) -> None:
     """Nobody listens where Loki should be."""
     fill(store)
-    stores = Stores(store.url, f"http://127.0.0.1:{free_port()}", store.url)
+    stores = Stores(store.url, f"http://127.0.0.1:{free_port()}", store.url, wait=lambda _: None)
     verdicts = stores.verify(a_run(root).path)
     assert [item.agrees for item in verdicts] == [True, False, True]
     assert verdicts[1].fault.startswith("not reachable")
 
 
 def test_push_verify_prints_the_table_and_its_code_says_whether_all_agree(
-    root: Path, store: StoreServer, capsys: pytest.CaptureFixture[str]
+    root: Path, store: StoreServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code 0 and `same` three times where all agree; code 3 and the difference where one does not."""
+    monkeypatch.setattr("otel_train.export.verify.TEMPO_QUIET_S", 0.1)
     a_run(root)
     fill(store)
     places = ["--prometheus", store.url, "--loki", store.url, "--tempo", store.url, "--verify"]

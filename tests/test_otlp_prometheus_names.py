@@ -52,6 +52,8 @@ def test_no_two_metrics_of_the_table_are_spelled_alike() -> None:
         ("0th", "key_0th"),
         ("_x", "key_x"),
         ("__x", "__x"),
+        ("", "key_"),
+        ("学習率", "key____"),
     ],
 )
 def test_an_attribute_becomes_a_label(attribute: str, label: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from typing import Any, Final
 
-from otel_train.otlp.prometheus_names import label_name, prometheus_name
+from otel_train.otlp.prometheus_names import label_name, prometheus_name, taken_name
 
 SeriesKey = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 NUMBER_KINDS: Final = ("gauge", "sum")
@@ -29,6 +29,18 @@ def spelled_name(metric: dict[str, Any], kind: str) -> str:
     if kind == "sum":
         spelled_kind = "counter" if metric["sum"].get("isMonotonic") is True else "updowncounter"
     return prometheus_name(str(name or ""), str(unit or ""), spelled_kind)
+
+
+def fit_names(holder: dict[str, Any]) -> bool:
+    """Rename attributes of a point or record whose name no store takes; True where there was one."""
+    found = holder.get("attributes")
+    changed = False
+    for pair in found if isinstance(found, list) else ():
+        if isinstance(pair, dict) and isinstance(pair.get("key"), str):
+            name = taken_name(pair["key"])
+            changed |= name != pair["key"]
+            pair["key"] = name
+    return changed
 
 
 def labels(attributes: Any) -> tuple[tuple[str, str], ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from otel_train.export.merge_json import dumps
@@ -20,8 +19,6 @@ MOST_SPAN_VALUE_BYTES: Final = 64 << 10
 _MARK_BYTES: Final = 2_048
 _MOST_NAMES: Final = 20
 _MOST_NAME_BYTES: Final = 80
-# Loki and Prometheus take other characters, but not alone.
-_NAMED: Final = re.compile("[A-Za-z0-9]")
 
 Pair = dict[str, Any]
 
@@ -41,17 +38,6 @@ def fit_resource(block: dict[str, Any]) -> bool:
     if cut:
         block["resource"]["attributes"] = [*pairs, _mark(cut)]
     return bool(cut)
-
-
-def fit_names(record: dict[str, Any]) -> bool:
-    """Give attributes whose name no store takes one that each does; True where there was one.
-
-    For one such name Loki refuses a Collector's whole request, with the records of other runs.
-    """
-    unnamed = [pair for pair in attributes(record) if not _NAMED.search(pair["key"])]
-    for pair in unnamed:
-        pair["key"] = f"key_{pair['key']}"
-    return bool(unnamed)
 
 
 def fit_record(record: dict[str, Any], resource: list[Pair]) -> bool:

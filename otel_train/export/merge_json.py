@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from otel_train.clock import NS_PER_MS
 from otel_train.export.held import Frame, Held, Series, SeriesTable
-from otel_train.export.identity import NUMBER_KINDS, labels, metric_kind, spelled_name
+from otel_train.export.identity import NUMBER_KINDS, fit_names, labels, metric_kind, spelled_name
 from otel_train.export.parts import HEAD_END, METRIC_END, MetricParts
 from otel_train.otlp.decode import DamagedLine, parse_line
 from otel_train.otlp.decode_values import number, whole_number
@@ -69,6 +69,7 @@ class JsonMerge:
         sent: list[bytes] = []
         for point in _objects(data["dataPoints"], parts):
             ms = milliseconds(point)
+            fit_names(point)
             try:
                 text = dumps(point)
             except ValueError:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock
-from otel_train.export.limits import MOST_METADATA, attributes, fit_names, fit_record, fit_resource, fit_values
+from otel_train.export.identity import fit_names
+from otel_train.export.limits import MOST_METADATA, attributes, fit_record, fit_resource, fit_values
 from otel_train.export.merge_json import dumps
 from otel_train.otlp.decode import DamagedLine, parse_line
 from otel_train.otlp.decode_values import whole_number

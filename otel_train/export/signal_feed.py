@@ -65,8 +65,9 @@ class Counts:
         return cls(**{field.name: int(found.get(field.name, 0)) for field in fields(cls)})
 
     def add(self, batch: Batch, refused: int) -> None:
-        """Count a batch that is done with. Of what is added it counts only what cannot be among the refused."""
-        lost = max(0, refused - (batch.items - batch.added))
+        """Count a batch that is done with. Of its end marks it counts only those that cannot be among the refused."""
+        marks = batch.added - batch.unwritten
+        lost = max(0, refused - (batch.items - marks))
         self.sent += batch.items - refused
         self.refused += refused - lost
         self.merged += batch.merged

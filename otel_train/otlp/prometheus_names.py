@@ -42,6 +42,7 @@ _UNITS: Final = {
 _PER: Final = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
 _OTHER_CHARACTERS: Final = re.compile(r"[^a-zA-Z0-9:]+")
 _NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9_]")
+_NAMED: Final = re.compile(r"[a-zA-Z0-9]")
 
 
 def prometheus_name(name: str, unit: str = "", kind: str = "gauge") -> str:
@@ -77,9 +78,17 @@ def known_name(name: str) -> str:
     return prometheus_name(metric.name, metric.unit, metric.kind)
 
 
+def taken_name(attribute: str) -> str:
+    """Return an attribute's name, or where no store takes it, without a letter or digit of ASCII, one that each does.
+
+    For one such name Prometheus and Loki refuse a whole request, with what else a Collector has put into it.
+    """
+    return attribute if _NAMED.search(attribute) else f"key_{attribute}"
+
+
 def label_name(attribute: str) -> str:
     """Return how Prometheus spells an attribute as label, such as ``dl_rank`` for ``dl.rank``."""
-    label = _NO_LABEL.sub("_", attribute)
+    label = _NO_LABEL.sub("_", taken_name(attribute))
     if label[:1].isdigit():
         return f"key_{label}"
     return f"key{label}" if label.startswith("_") and not label.startswith("__") else label
