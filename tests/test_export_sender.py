@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from otel_train.clock import NS_PER_S, mono_ns
+from otel_train.clock import NS_PER_S, SYSTEM, mono_ns
 from otel_train.export.accounting import ADDED, MERGED, REFUSED, SENT, UNWRITTEN, ExportAccounting
 from otel_train.export.delivery import Delivered, Request
 from otel_train.export.destination import Destinations
 from otel_train.export.follow import Follower
+from otel_train.export.lane import Lane
 from otel_train.export.rank_ends import rank_ends
 from otel_train.export.rank_source import RankSource
 from otel_train.export.sender import Quiet, Sender
@@ -133,6 +134,34 @@ def test_what_is_written_later_is_sent_when_the_sender_is_woken(
     until(lambda: sender.accounting.items(SENT, "metrics") == 3)
     assert sender.end(ended_by())
     assert sender.accounting.items(SENT, "metrics") == 5
+
+
+def test_an_end_that_comes_in_the_midst_of_a_turn_is_sent(root: Path) -> None:
+    """The turn has found nothing new when the end is said: the held point and the end marks come all the same."""
+    source = open_source(a_run(root), final_state="running")
+    accounting = ExportAccounting()
+
+    class Ends:
+        """The folder, whose run ends right after the first look that finds nothing."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(source, name)
+
+        def take(self, signal: str) -> Any:
+            batch = source.take(signal)
+            if batch is None and not source.ended:
+                source.ended = True
+                lane.end(ended_by())
+            return batch
+
+    sources: Any = (Ends(),)
+    delivery: Any = FakeDelivery()
+    lane = Lane("metrics", delivery, lambda: sources, accounting, clock=SYSTEM, say=lambda key, text: None)
+    lane.start()
+    assert lane.finished.wait(10.0)
+    assert source.done == {"metrics"}
+    assert (accounting.items(SENT, "metrics"), accounting.items(ADDED, "metrics")) == (4, 1)
+    source.close()
 
 
 def test_a_signal_without_an_endpoint_counts_as_sent(root: Path) -> None:

@@ -30,6 +30,7 @@ FOREIGN_METRICS: Final = {
     "otelcol_process_cpu_seconds_total": "Collector",
     "otelcol_exporter_queue_size": "Collector",
     "otelcol_exporter_queue_capacity": "Collector",
+    "otelcol_processor_filter_datapoints_filtered_total": "Collector",
     **{
         f"otelcol_{part}_{what}_{items}_total": "Collector"
         for part, what in (
@@ -54,6 +55,7 @@ FOREIGN_LABELS: Final = {
     "reason": "Loki, Tempo",
     "receiver": "Collector",
     "exporter": "Collector",
+    "filter": "Collector",
     # What queries make by themselves.
     "run": "label_join",
     "from_ms": "count_values",

@@ -102,10 +102,12 @@ class Lane:
         try:
             self._on_thread()
             while not self._over:
+                # Asked before the turn: an end that is said in the midst of one needs another turn.
+                ending = self._ending
                 busy = self._guarded_turn()
                 if busy:
                     continue
-                if self._ending and not self._faults:
+                if ending and not self._faults:
                     return
                 self._wake.wait(POLL_S)
                 self._wake.clear()

@@ -179,6 +179,50 @@ def test_an_ill_training_is_told_within_half_a_minute_once_and_when_it_is_well_a
     }
 
 
+ONE_AFTER_THE_OTHER = """
+import os, time, otel_train
+for name in ("first", "second"):
+    with otel_train.init("ill", name=name, git=False, console="off") as run:
+        print(run.id, flush=True)
+        for step in run.steps(range(40 if name == "first" else 1_000_000)):
+            if os.path.exists("stop"):
+                break
+            run.log({"loss": 1.0 / (step + 1)})
+            time.sleep(0.02)
+"""
+
+
+def test_a_run_that_ended_is_not_running_though_its_process_lives_on(stack: Stack, tmp_path: Path) -> None:
+    """Of two runs in one process the first is over at once: not among those that run, no value now, kept in history."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER],
+        cwd=tmp_path,
+        env=environment(OTEL_EXPORTER_OTLP_ENDPOINT=stack.collector.url),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        first, second = process.stdout.readline().strip(), process.stdout.readline().strip()
+
+        def now(metric: str) -> set[str]:
+            query = {"query": f'{metric}{{run_id=~"{first}|{second}"}}'}
+            found = get_json(f"{stack.prometheus.url}/api/v1/query", query)["data"]["result"]
+            return {series["metric"]["run_id"] for series in found}
+
+        wait_for("the second run to run", lambda: second in now("run:running"), 60.0)
+        wait_for("the second alone", lambda: now("run:running") == now("train_loss") == {second}, 20.0)
+        kept = stores.points_of(stack.prometheus.url, first)
+        (losses,) = (points for (name, _), points in kept.items() if name == "train_loss")
+        assert list(losses.values())[-1] == 1.0 / 40
+        (tmp_path / "stop").touch()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert stack.webhook.alerts(first) == []
+
+
 @pytest.mark.timeout(400)
 def test_a_training_that_is_cut_off_is_lost_until_its_data_flows_again(
     stack: Stack, train: Callable[..., Patient]

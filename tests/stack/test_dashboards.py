@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -249,6 +250,25 @@ def test_runs_are_compared_by_their_own_steps(prometheus: Prometheus, known: Who
         scale = {RUN_ID: 1, SECOND_ID: 3, SILENT_ID: 5}[series["metric"]["run"].split()[-1]]
         for at, number in series["values"]:
             assert float(number) == pytest.approx(scale / float(steps[series["metric"]["run"]][at]))
+
+
+def test_the_first_loss_of_a_counter_counts(prometheus: Prometheus, known: WholeRun) -> None:
+    """The Collector's counters of losses appear with their first loss: seven points are seven, not none."""
+    time_ns = str(known.ends_ns - 10**9)
+    points = [{"startTimeUnixNano": time_ns, "timeUnixNano": time_ns, "asInt": "7"}]
+    lost = {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": points}
+    metric = {"name": "otelcol_exporter_send_failed_metric_points", "sum": lost}
+    body = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
+    status, answer = post_json(f"{prometheus.otlp_url}/v1/metrics", json.dumps(body))
+    assert status == 200, answer
+    span = Span(known.begins_ns // 10**6, known.ends_ns // 10**6)
+
+    def not_delivered() -> float:
+        answers = Board("pipeline", Stores(prometheus.url), span, None).ask()
+        return value(next(answer for answer in answers if answer.title == "Not delivered"))
+
+    wait_for("the loss", not_delivered)
+    assert not_delivered() == 7.0
 
 
 def test_alerts_of_the_run_are_marked(prometheus: Prometheus, known: WholeRun) -> None:

@@ -65,6 +65,30 @@ def pipeline_tests() -> list[dict[str, Any]]:
             BEGIN_S + 330,
         ),
         _test(
+            "data_refused",
+            # What an overlay filters for its own store is no loss.
+            [
+                series(
+                    "otelcol_processor_filter_datapoints_filtered_total",
+                    _grows(),
+                    {"job": "collector", "filter": "filter/influxdb"},
+                )
+            ],
+            [(BEGIN_S + 20, {})],
+        ),
+        _test(
+            "data_refused",
+            [
+                series(
+                    "otelcol_processor_filter_datapoints_filtered_total",
+                    _grows(),
+                    {"job": "collector", "filter": "filter/times"},
+                )
+            ],
+            [(BEGIN_S + 20, {"part": "prometheus"})],
+            BEGIN_S + 330,
+        ),
+        _test(
             "held_back",
             [series("otelcol_receiver_refused_log_records_total", _rises(), {"job": "collector", "receiver": "otlp"})],
             [(BEGIN_S + 60, {}), (BEGIN_S + 200, {"part": "collector"})],

@@ -10,6 +10,8 @@ from deploy.prometheus.source.series import indent, rise
 PARTS = ("collector", "prometheus", "alertmanager", "loki", "tempo", "grafana")
 SIGNALS = ("metric_points", "log_records", "spans")
 QUEUE_SHARE = 0.2
+# Points that the gateway keeps from Prometheus, which would refuse all others of the same request with them.
+OUT_OF_TIME = 'otelcol_processor_filter_datapoints_filtered_total{filter="filter/times"}'
 
 
 def pipeline_alerts() -> list[Alert]:
@@ -127,7 +129,11 @@ def _data_refused() -> Alert:
     of_exporters = [_sum_by_part(by_exporter(rise(counter, "5m"))) for counter in failed]
     of_stores = [
         _sum_by_part(_of_part(part, rise(counter, "5m")))
-        for part, counter in (("loki", "loki_discarded_samples_total"), ("tempo", "tempo_discarded_spans_total"))
+        for part, counter in (
+            ("loki", "loki_discarded_samples_total"),
+            ("tempo", "tempo_discarded_spans_total"),
+            ("prometheus", OUT_OF_TIME),
+        )
     ]
     return Alert(
         name=name,
@@ -145,12 +151,13 @@ def _data_refused() -> Alert:
         ),
         summary="A store refused data for good within the last five minutes.",
         threshold="More than 0 within five minutes of `otelcol_exporter_send_failed_*_total`, "
-        "`otelcol_exporter_enqueue_failed_*_total`, `loki_discarded_samples_total` or `tempo_discarded_spans_total`.",
-        meaning="The store answered that it will never take this (400 or 500), and the Collector dropped it. The run "
-        "logs, and the Collector's archive, still have it.",
+        "`otelcol_exporter_enqueue_failed_*_total`, `loki_discarded_samples_total`, `tempo_discarded_spans_total` or "
+        "`otelcol_processor_filter_datapoints_filtered_total` of `filter/times`.",
+        meaning="The store answered that it will never take this (400 or 500), and the Collector dropped it; or points "
+        "have times that Prometheus does not take. The run logs, and the Collector's archive, still have it.",
         look_at=(
             "`docker compose logs collector`: the store's own words, with the reason.",
-            "Prometheus: points older than `out_of_order_time_window`, or over an hour in the future (clock of the "
+            "Prometheus: points older than `out_of_order_time_window`, or ten minutes in the future (clock of the "
             "training host).",
             "Loki and Tempo: `reason` of the discarded counters; limits in deploy/loki and deploy/tempo.",
         ),

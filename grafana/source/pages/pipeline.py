@@ -44,7 +44,7 @@ def page() -> str:
         ),
         tiles.number(
             "Discarded",
-            "Records and spans that Loki and Tempo discarded within the range.",
+            "Records and spans that Loki and Tempo discarded, and points whose times Prometheus does not take.",
             QUERIES["discarded"],
             "locale",
             decimals=0,

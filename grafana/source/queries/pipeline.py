@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from grafana.source.fragments import alerts, rate
-from grafana.source.names import FOREIGN_METRICS, counter, foreign, like, metric
+from grafana.source.names import FOREIGN_METRICS, counter, equal, foreign, like, metric
 from grafana.source.query import Metrics, Query, Table, now, over_time
 
 ITEMS: Final = {"metric_points": "points", "log_records": "log records", "spans": "spans"}
@@ -20,9 +20,17 @@ def collector(part: str, what: str, by: str) -> tuple[Query, ...]:
     )
 
 
-def lost(*names: str) -> str:
-    """Return what several counters rose by within the range, 0 where none of them is there."""
-    return " + ".join(f"(sum(increase({foreign(name)}[$__range])) or vector(0))" for name in names)
+def lost(*selectors: str) -> str:
+    """Return what several counters rose by within the range, 0 where none of them is there.
+
+    A counter of losses appears with its first loss, which `increase` would not count.
+    """
+    return " + ".join(f"(sum({_risen(selector)}) or vector(0))" for selector in selectors)
+
+
+def _risen(selector: str) -> str:
+    now, before = f"last_over_time({selector}[$__range])", f"last_over_time({selector}[1h] offset $__range)"
+    return f"{now} - (({before} <= {now}) or {now} * 0)"
 
 
 def of_the_sdk(name: str, by: str) -> str:
@@ -30,14 +38,20 @@ def of_the_sdk(name: str, by: str) -> str:
     return f"sum by ({by}) ({rate(counter(name))})"
 
 
-REFUSED: Final = [name for name in FOREIGN_METRICS if name.startswith("otelcol_receiver_refused_")]
-FAILED: Final = [name for name in FOREIGN_METRICS if name.startswith("otelcol_exporter_send_failed_")]
+REFUSED: Final = [foreign(name) for name in FOREIGN_METRICS if name.startswith("otelcol_receiver_refused_")]
+FAILED: Final = [foreign(name) for name in FOREIGN_METRICS if name.startswith("otelcol_exporter_send_failed_")]
 
 QUERIES: Final[Table] = {
     "up": now(f"max by (job) ({foreign('up', PROGRAMS)})", "{{job}}"),
     "refused": now(lost(*REFUSED)),
     "failed": now(lost(*FAILED)),
-    "discarded": now(lost("loki_discarded_samples_total", "tempo_discarded_spans_total")),
+    "discarded": now(
+        lost(
+            foreign("loki_discarded_samples_total"),
+            foreign("tempo_discarded_spans_total"),
+            foreign("otelcol_processor_filter_datapoints_filtered_total", equal("filter", "filter/times")),
+        )
+    ),
     "queue_share": now(
         f"max({foreign('otelcol_exporter_queue_size')} / {foreign('otelcol_exporter_queue_capacity')}) or vector(0)"
     ),
