@@ -65,8 +65,24 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         started = start_stack(tmp_path_factory.mktemp("stack"))
     except MissingProgramError as reason:
         pytest.skip(str(reason))
+    _running.append(started)
     yield started
-    started.close()
+    _close_stack()
+
+
+# The whole stack while it runs.
+_running: list[Stack] = []
+
+
+def _close_stack() -> None:
+    while _running:
+        _running.pop().close()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the whole stack with the last test of this folder: others measure the children of this process."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _close_stack()
 
 
 @pytest.fixture(autouse=True)
