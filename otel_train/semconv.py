@@ -289,6 +289,13 @@ _ROWS: Final = (
     Metric("otel_train.points", "{point}", "counter", "Points by what became of them.", ("outcome",)),
     Metric("otel_train.logs", "{record}", "counter", "Log records by what became of them.", ("outcome",)),
     Metric("otel_train.spans", "{span}", "counter", "Spans by what became of them.", ("outcome",)),
+    Metric(
+        "otel_train.steps",
+        "{step}",
+        "counter",
+        "Steps by whether they became spans: kept, or thinned by step_span_every.",
+        ("outcome",),
+    ),
     Metric("otel_train.runlog.size", "By", "gauge", "Bytes this process has in the run's folder."),
     Metric(
         "otel_train.export.items",

@@ -128,3 +128,15 @@ def test_times_are_those_of_the_wall_clock(start: Start) -> None:
     record = recorded(run)
     for span in record.spans:
         assert 0 < span.entry.start_ns <= span.entry.end_ns
+
+
+def test_how_many_steps_became_spans_and_how_many_did_not_is_on_record(start: Start) -> None:
+    """Kept and thinned steps add up to all steps, and the kept ones are the spans that there are."""
+    run = start(step_span_every=10)
+    for _ in run.steps(range(50)):
+        pass
+    run.finish()
+    record = recorded(run)
+    last = {point.attributes["outcome"]: point.value for point in record.named("otel_train.steps")}
+    assert sum(filter(None, last.values())) == 50
+    assert last["kept"] == len(record.spans_of("step")) >= 5

@@ -25,10 +25,12 @@ class OwnMetrics:
         self._start_ns = start_ns
         self._durations: dict[str, ExponentialHistogram] = {}
         self._nonfinite: Counter[tuple[str, str, str]] = Counter()
+        self._steps: Counter[str] = Counter()
 
     def take_step(self, facts: StepFacts, offset_ns: int, span: SpanEntry | None) -> None:
         """Count a step's duration; with its span it becomes an exemplar."""
         exemplar = None
+        self._steps["thinned" if span is None else "kept"] += 1
         if span is not None:
             exemplar = Exemplar(
                 time_ns=facts.end_ns + offset_ns,
@@ -71,6 +73,9 @@ class OwnMetrics:
             samples += [
                 Sample(name, count, (("outcome", cause),)) for cause, count in self._accounting.causes(signal).items()
             ]
+        samples += [
+            Sample("otel_train.steps", count, (("outcome", outcome),)) for outcome, count in self._steps.items()
+        ]
         samples.append(Sample("otel_train.runlog.size", disk_bytes))
         return samples
 

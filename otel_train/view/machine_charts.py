@@ -28,6 +28,7 @@ SILENT = frozenset(
         "otel_train.points",
         "otel_train.logs",
         "otel_train.spans",
+        "otel_train.steps",
         "hw.gpu.memory.limit",
         "dl.container.memory.limit",
         "dl.container.cpu.limit",
