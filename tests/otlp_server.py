@@ -113,7 +113,7 @@ class OtlpServer:
             if reply.status == 200 and not reply.reset:
                 self._accepted.append((signal, content))
         if reply.after_s:
-            time.sleep(reply.after_s)
+            time.sleep(reply.after_s)  # the slow server that the test asks for
         if reply.reset:
             # RST instead of an answer: what a restarted load balancer does.
             handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
@@ -187,7 +187,7 @@ class OtlpServer:
         until_s = time.monotonic() + timeout_s
         while not (found := what()):
             assert time.monotonic() < until_s, f"it did not come; requests: {self.requests[-20:]}"
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks; the loop has an end
         return found
 
 

@@ -162,7 +162,7 @@ class Received:
         until_s = time.monotonic() + timeout_s
         while not (found := what()):
             assert time.monotonic() < until_s, "it did not come"
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks; the loop has an end
         return found
 
 

@@ -391,7 +391,7 @@ def test_an_agent_follows_a_live_run_and_ends_those_that_died(root: Path, server
             run = otel_train.init()
             for step in range(100):
                 run.log({"loss": float(step)}, step=step)
-                time.sleep(0.0011)
+                time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
             run.flush()
             print(run.id, flush=True)
             sys.stdin.readline()
@@ -434,7 +434,7 @@ def test_an_agent_that_is_ended_goes_on_where_it_stood(root: Path, server: OtlpS
     for _ in range(2):
         with Agent(root, server.url) as agent:
             server.wait_for(lambda: [point for point in server.points("train.loss") if point.flags], 30)
-            time.sleep(0.5)
+            time.sleep(0.5)  # what must not come: anything after the end marks
             assert agent.end()[0] == 0
     assert server.values("train.loss") == [1.0 / (step + 1) for step in range(168)]
     assert server.doubles() == []

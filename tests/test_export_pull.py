@@ -216,7 +216,7 @@ def test_a_forked_child_does_not_keep_the_port(scripts: Scripts) -> None:
     run = otel_train.init(prometheus_port={port})
     pid = os.fork()
     if not pid:
-        time.sleep(5)
+        time.sleep(5)  # the child outlives the look at its port
         os._exit(0)
     run.finish()
     again = otel_train.init(prometheus_port={port})

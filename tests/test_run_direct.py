@@ -102,7 +102,7 @@ def test_a_run_without_a_folder_over_grpc(capsys: pytest.CaptureFixture[str], mo
         with otel_train.init(endpoint=receiver.url, **NOTHING) as run:
             for step in range(10):
                 run.log({"loss": float(step)}, step=step)
-                time.sleep(0.002)
+                time.sleep(0.002)  # a millisecond for each
         assert receiver.values("train.loss") == [float(step) for step in range(10)]
         assert [any_value(r.body) for r in receiver.events("run.end")] == ["run finished"]
     assert "nothing dropped" in end_line(capsys.readouterr().err)
@@ -203,7 +203,7 @@ def test_a_black_hole_keeps_finish_within_five_seconds(capsys: pytest.CaptureFix
             for step in range(20):
                 run.log({"loss": 1.0}, step=step)
                 time.sleep(0.002)  # a millisecond for each
-            time.sleep(2.0)
+            time.sleep(2.0)  # until the sending threads hang in the black hole
             began_s = time.monotonic()
             run.finish()
             took_s = time.monotonic() - began_s
@@ -283,12 +283,12 @@ import otel_train
 run = otel_train.init(dir=False, project="digits", config={"lr": 0.1})
 for step in run.steps(range(20)):
     run.log({"loss": 1 / (step + 1)})
-    time.sleep(0.002)
+    time.sleep(0.002)  # a millisecond for each
 logging.getLogger("x").warning("hello")
 with run.stage("prepare", inputs=["data.txt"], code=__file__):
     pass
 run.log_dataset("digits", "data.txt")
-time.sleep(1.0)
+time.sleep(1.0)  # a cycle of the sender, so that it is seen to write nothing
 run.finish()
 print("WRITTEN", seen)
 """

@@ -48,7 +48,7 @@ def test_a_run_arrives_whole_and_once_while_it_goes_on_and_at_its_end(
     server.wait_for(lambda: len(server.values("train.loss")) >= 99)
     for step in range(100, 150):
         run.log({"loss": 1.0 / (step + 1)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.finish()
     assert server.values("train.loss") == [1.0 / (step + 1) for step in range(150)]
     assert server.doubles() == []
@@ -134,7 +134,7 @@ def test_an_endpoint_that_answers_503_for_a_while_costs_nothing(start: Start, se
         begun_s = time.perf_counter()
         run.log({"loss": float(step)}, step=step)
         slowest_s = max(slowest_s, time.perf_counter() - begun_s)
-        time.sleep(0.003)
+        time.sleep(0.003)  # so that the outage covers steps, not one moment
         if overloaded and step == 79:
             server.wait_for(lambda: ("metrics", 503) in server.requests)
     run.finish()
@@ -173,7 +173,7 @@ def test_reset_connections_are_tried_again(start: Start, server: OtlpServer) -> 
     run = start(endpoint=server.url)
     for step in range(300):
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.finish()
     assert server.requests[:2] != []
     assert server.values("train.loss") == [float(step) for step in range(300)]
@@ -187,9 +187,9 @@ def test_an_endpoint_that_comes_up_later_gets_everything_without_a_restart(start
     run = start(endpoint=f"http://127.0.0.1:{port}")
     for step in range(300):
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.flush()
-    time.sleep(2.0)
+    time.sleep(2.0)  # the port stays closed over several tries
     with OtlpServer().start(port) as server:
         server.wait_for(lambda: len(server.values("train.loss")) >= 299)
         run.finish()
@@ -213,7 +213,7 @@ def test_a_black_hole_takes_five_seconds_in_all_and_the_line_says_what_is_left(s
                 logger.info("record %d of many", number)
                 with trace.get_tracer("training").start_as_current_span("work"):
                     pass
-                time.sleep(0.0011)
+                time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
             begun = time.perf_counter()
             run.finish()
             print(time.perf_counter() - begun, time.time())
@@ -253,10 +253,10 @@ def test_a_killed_training_with_a_process_for_sending_loses_nothing_that_was_flu
         run = otel_train.init(sender="process")
         for step in range(200):
             run.log({"loss": float(step)}, step=step)
-            time.sleep(0.0011)
+            time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
         run.flush()
         print("flushed", flush=True)
-        time.sleep(60)
+        time.sleep(60)  # until it is killed
         """,
         env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.url},
     )
@@ -292,7 +292,7 @@ def test_a_process_for_sending_ends_with_its_run(scripts: Scripts, server: OtlpS
         with otel_train.init(sender="process") as run:
             for step in range(50):
                 run.log({"loss": float(step)}, step=step)
-                time.sleep(0.0011)
+                time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
         """,
         env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.url},
     )
@@ -329,9 +329,9 @@ def test_a_quiet_run_does_not_feed_itself(start: Start, server: OtlpServer) -> N
         run.log({"loss": 1.0})
         run.flush()
         server.wait_for(lambda: server.logs())
-        time.sleep(1.2)
+        time.sleep(1.2)  # more than two cycles of the writer: what was to be written is
         before = (sum(path.stat().st_size for path in run.path.rglob("*.jsonl")), len(server.requests))
-        time.sleep(3.0)
+        time.sleep(3.0)  # what must not happen: growth within several cycles
         assert (sum(path.stat().st_size for path in run.path.rglob("*.jsonl")), len(server.requests)) == before
     finally:
         root_logger.setLevel(level)
@@ -380,7 +380,7 @@ def test_a_full_disk_has_the_network_take_what_no_file_takes(
             run.flush()
             full = True
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.finish()
     assert server.values("train.loss") == [float(step) for step in range(40)]
     assert server.doubles() == []
@@ -395,7 +395,7 @@ def test_a_forked_child_sends_nothing_and_the_parent_goes_on(start: Start, serve
     run = start(endpoint=server.url)
     for step in range(20):
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     child = os.fork()
     if child == 0:
         run.log({"loss": -1.0}, step=99)
@@ -404,7 +404,7 @@ def test_a_forked_child_sends_nothing_and_the_parent_goes_on(start: Start, serve
     assert os.waitpid(child, 0)[1] == 0
     for step in range(20, 40):
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.finish()
     assert server.values("train.loss") == [float(step) for step in range(40)]
     assert server.doubles() == []
@@ -416,7 +416,7 @@ def test_one_signal_that_is_refused_for_good_holds_up_no_other(start: Start, ser
     run = start(endpoint=server.url, finish_timeout_s=1.0)
     for step in range(30):
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.flush()
     server.wait_for(lambda: len(server.values("train.loss")) >= 29 and server.spans())
     sender = run.session.sending._sender
@@ -436,7 +436,7 @@ def test_a_resumed_run_sends_what_its_killed_attempt_left(scripts: Scripts, serv
         run = otel_train.init(sender="none")
         for step in range(30):
             run.log({"loss": float(step)}, step=step)
-            time.sleep(0.0011)
+            time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
         run.flush()
         print(run.id, flush=True)
         os._exit(9)
@@ -449,7 +449,7 @@ def test_a_resumed_run_sends_what_its_killed_attempt_left(scripts: Scripts, serv
         with otel_train.init(resume=sys.argv[1]) as run:
             for step in range(30, 40):
                 run.log({"loss": float(step)}, step=step)
-                time.sleep(0.0011)
+                time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
         """,
         killed.output.strip(),
         env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.url},
@@ -471,7 +471,7 @@ def test_a_process_for_sending_that_dies_is_replaced_by_a_thread(start: Start, s
     run = start(endpoint=server.url, sender="process")
     for step in range(20):
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.flush()
     server.wait_for(lambda: len(server.values("train.loss")) >= 19)
     process = run.session.sending._process
@@ -480,7 +480,7 @@ def test_a_process_for_sending_that_dies_is_replaced_by_a_thread(start: Start, s
     server.wait_for(lambda: run.session.sending._sender)
     for step in range(20, 40):
         run.log({"loss": float(step)}, step=step)
-        time.sleep(0.0011)
+        time.sleep(0.0011)  # a store keeps one point of a series for each millisecond
     run.finish()
     # What it had not noted as acknowledged is sent twice at worst.
     assert list(dict.fromkeys(server.values("train.loss"))) == [float(step) for step in range(40)]

@@ -85,4 +85,4 @@ def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 30.0, ev
             last = fault
         if time.monotonic() > until:
             raise AssertionError(f"waited {timeout_s:g} s in vain for {what}; last: {last!r}")
-        time.sleep(every_s)
+        time.sleep(every_s)  # between two looks; the loop has an end

@@ -30,7 +30,7 @@ def main() -> None:
                 run.log(values)
                 if step % 20 == 0:
                     log.info("step %d of the drill", step)
-                time.sleep(pause_s)
+                time.sleep(pause_s)  # the pace of a training
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def main() -> None:
             ill = step >= WELL_STEPS and not well_since
             if ill and kind == "stalled" and step == WELL_STEPS:
                 while not os.path.exists("well"):
-                    time.sleep(0.05)
+                    time.sleep(0.05)  # between two looks for the word to go on
             falling = 1000.0 / (1000 + step)
             train = falling
             if kind == "plateau" and step >= WELL_STEPS:
@@ -41,7 +41,7 @@ def main() -> None:
             run.log({"loss": train})
             if step % 10 == 9 and kind in ("overfit", "healthy"):
                 run.log({"loss": falling + 0.5 if ill and kind == "overfit" else falling}, split="val")
-            time.sleep(STEP_S)
+            time.sleep(STEP_S)  # the pace of a training
 
 
 if __name__ == "__main__":

@@ -126,6 +126,6 @@ def suspended(process: ServerProcess, seconds: float) -> None:
     """Hold a server still for a time: it keeps its connections and answers nothing."""
     os.kill(process.pid, signal.SIGSTOP)
     try:
-        time.sleep(seconds)
+        time.sleep(seconds)  # the time for which it is held still
     finally:
         os.kill(process.pid, signal.SIGCONT)

@@ -160,7 +160,7 @@ def test_an_ill_training_is_told_within_half_a_minute_once_and_when_it_is_well_a
         )
         took_s[kind] = told[0].received_s - began_s
     assert {kind: seconds for kind, seconds in took_s.items() if not 0 < seconds < LIMIT_S} == {}
-    time.sleep(15)
+    time.sleep(15)  # three evaluations: a second notification would have come
     assert {kind: _history(stack, patient) for kind, patient in patients.items()} == {
         **{kind: [(kind, "firing")] for kind in ILL},
         "healthy": [],
@@ -172,7 +172,7 @@ def test_an_ill_training_is_told_within_half_a_minute_once_and_when_it_is_well_a
         wait_for(f"{kind} to be over", partial(stack.webhook.alerts, run_id, "resolved"), 180.0)
     for patient in patients.values():
         patient.end()
-    time.sleep(15)
+    time.sleep(15)  # three evaluations: a second notification would have come
     assert {kind: _history(stack, patient) for kind, patient in patients.items()} == {
         **{kind: [(kind, "firing"), (kind, "resolved")] for kind in ILL},
         "healthy": [],
@@ -188,7 +188,7 @@ for name in ("first", "second"):
             if os.path.exists("stop"):
                 break
             run.log({"loss": 1.0 / (step + 1)})
-            time.sleep(0.02)
+            time.sleep(0.02)  # the pace of a training
 """
 
 
