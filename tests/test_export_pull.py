@@ -21,9 +21,10 @@ import otel_train
 import otel_train.testing
 from otel_train.errors import ConfigError
 from otel_train.export.pull import PROMOTED, PresentValues, classic_buckets
-from otel_train.otlp.histogram import ExponentialHistogram, HistogramValue
+from otel_train.otlp.histogram import ExponentialHistogram
 from otel_train.otlp.prometheus_names import known_name
 from otel_train.record.entries import Column, Sample
+from otel_train.record.histogram_value import HistogramValue
 from otel_train.semconv import METRICS
 from tests.scripts import Scripts
 

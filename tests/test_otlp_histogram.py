@@ -12,15 +12,8 @@ from otlp_oracle import message
 
 from otel_train.otlp.decode import decode_line
 from otel_train.otlp.encode import LineEncoder
-from otel_train.otlp.histogram import (
-    MAX_BUCKETS,
-    Exemplar,
-    ExponentialHistogram,
-    HistogramData,
-    HistogramValue,
-    bucket_index,
-    lower_bound,
-)
+from otel_train.otlp.histogram import MAX_BUCKETS, Exemplar, ExponentialHistogram, HistogramData, bucket_index
+from otel_train.record.histogram_value import HistogramValue, lower_bound
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 

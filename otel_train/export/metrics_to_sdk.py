@@ -13,8 +13,9 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality
 from otel_train.clock import NS_PER_MS
 from otel_train.export.to_sdk import STALE, Resources, scope_of
 from otel_train.otlp.decode import MetricPoint, Request, decode_document, parse_line
-from otel_train.otlp.histogram import Exemplar, HistogramValue
+from otel_train.otlp.histogram import Exemplar
 from otel_train.record.entries import AttributeValue
+from otel_train.record.histogram_value import HistogramValue
 from otel_train.semconv import EPOCH, SCOPE_NAME, STEP
 
 # What says where the points of the same times stand.

@@ -10,10 +10,11 @@ from typing import Any, Final
 from opentelemetry.sdk.metrics import export as sdk
 
 from otel_train.otlp.from_sdk_metrics import histogram_value
-from otel_train.otlp.histogram import HistogramData, HistogramValue, lower_bound
+from otel_train.otlp.histogram import HistogramData
 from otel_train.otlp.prometheus_names import label_name, prometheus_name
 from otel_train.otlp.summary import Summary
 from otel_train.record.entries import AttributeValue, Column, Sample
+from otel_train.record.histogram_value import HistogramValue, lower_bound
 from otel_train.semconv import HOST_NAME, LOCAL_RANK, METRICS, RANK, RUN_ATTEMPT, RUN_ID, RUN_NAME, SERVICE_NAME
 from otel_train.semconv import WORLD_SIZE as WORLD
 

@@ -26,8 +26,9 @@ from otel_train.otlp.decode_values import (
     text,
     whole_number,
 )
-from otel_train.otlp.histogram import Exemplar, HistogramValue
+from otel_train.otlp.histogram import Exemplar
 from otel_train.record.entries import AttributeValue, LogEntry, SeriesAttributes, SpanEntry
+from otel_train.record.histogram_value import HistogramValue
 
 Resource = dict[str, AttributeValue]
 NO_RECORDED_VALUE = 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from otel_train.otlp.histogram import Exemplar, HistogramData, HistogramValue
+from otel_train.otlp.histogram import Exemplar, HistogramData
 from otel_train.otlp.values import (
     attributes_field,
     float32_texts,
@@ -25,6 +25,7 @@ from otel_train.otlp.values import (
     value_json,
 )
 from otel_train.record.entries import AttributeValue, Column, LogEntry, Sample, SpanEntry, SpanEvent, SpanLink
+from otel_train.record.histogram_value import HistogramValue
 from otel_train.record.numbers import Float32
 from otel_train.semconv import EVENT_NAME, METRICS, SCOPE_NAME, Metric
 

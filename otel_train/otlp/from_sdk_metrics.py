@@ -9,10 +9,11 @@ from typing import Any
 from opentelemetry.sdk.metrics import export as sdk
 
 from otel_train.otlp.encode import PREFIXES, SUFFIX, exemplars_field, exponential_json, extremes_field
-from otel_train.otlp.histogram import Exemplar, HistogramValue
+from otel_train.otlp.histogram import Exemplar
 from otel_train.otlp.summary import Summary, SummaryPoint
 from otel_train.otlp.values import attributes_field, name_json, number_json, point_value_json, text_json, to_bytes
 from otel_train.record.entries import AttributeValue
+from otel_train.record.histogram_value import HistogramValue
 
 
 def metrics_line(data: sdk.MetricsData, resource: Mapping[str, AttributeValue] | None = None) -> bytes:

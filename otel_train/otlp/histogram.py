@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import frexp, isfinite, ldexp, log2
+from math import frexp, isfinite, log2
 from typing import Any
 
 from otel_train.record.entries import SeriesAttributes
+from otel_train.record.histogram_value import HistogramValue
 
 MAX_BUCKETS = 160
 MAX_SCALE = 20
@@ -26,48 +27,6 @@ class Exemplar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramValue:
-    """A histogram's state: exponential where `scale` is set, by `bounds` otherwise; a summary has `quantiles`.
-
-    Bucket i of an exponential histogram holds values above base^(offset+i) up to base^(offset+i+1), where base is
-    2^(2^-scale); negative values are counted by their absolute value. `bucket_counts` has one more entry than `bounds`.
-    """
-
-    count: int
-    sum: float
-    min: float | None = None
-    max: float | None = None
-    scale: int | None = None
-    zero_count: int = 0
-    positive_offset: int = 0
-    positive_counts: tuple[int, ...] = ()
-    negative_offset: int = 0
-    negative_counts: tuple[int, ...] = ()
-    bounds: tuple[float, ...] = ()
-    bucket_counts: tuple[int, ...] = ()
-    quantiles: tuple[tuple[float, float], ...] = ()
-
-    def buckets(self) -> list[tuple[float, float, int]]:
-        """Return (lower, upper, count) of every bucket that is not empty, in rising order; upper bounds inclusive."""
-        if self.scale is None:
-            edges = (float("-inf"), *self.bounds, float("inf"))
-            return [(edges[i], edges[i + 1], n) for i, n in enumerate(self.bucket_counts) if n]
-        rows: list[tuple[float, float, int]] = []
-        for i in range(len(self.negative_counts) - 1, -1, -1):
-            if self.negative_counts[i]:
-                index = self.negative_offset + i
-                upper, lower = lower_bound(index, self.scale), lower_bound(index + 1, self.scale)
-                rows.append((-lower, -upper, self.negative_counts[i]))
-        if self.zero_count:
-            rows.append((0.0, 0.0, self.zero_count))
-        for i, count in enumerate(self.positive_counts):
-            if count:
-                index = self.positive_offset + i
-                rows.append((lower_bound(index, self.scale), lower_bound(index + 1, self.scale), count))
-        return rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramData:
     """One histogram point to be written: cumulative from `start_ns` to `time_ns`."""
 
@@ -79,17 +38,6 @@ class HistogramData:
     time_ns: int
     value: HistogramValue
     exemplars: tuple[Exemplar, ...] = ()
-
-
-def lower_bound(index: int, scale: int) -> float:
-    """Return the exclusive lower bound of a bucket, base^index; infinity beyond the largest double."""
-    try:
-        if scale <= 0:
-            return ldexp(1.0, index << -scale)
-        whole, part = divmod(index, 1 << scale)
-        return ldexp(2.0 ** (part / (1 << scale)), whole)
-    except OverflowError:
-        return float("inf")
 
 
 def bucket_index(magnitude: float, scale: int) -> int:

@@ -9,6 +9,7 @@ The first slot is an object that says what the other five are.
 | Phase        | step, epoch or None, start mono_ns, end mono_ns, where it ran: see `phases`   |
 | StepLoop     | step, epoch or None, fetch mono_ns, ready mono_ns, end mono_ns                |
 | DeviceWait   | step, epoch or None, ready mono_ns, loop, events before and after the fetch   |
+| a Reading    | wall_ns, step, epoch or None, None, None                                      |
 """
 
 from __future__ import annotations

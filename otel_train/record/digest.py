@@ -17,6 +17,7 @@ from otel_train.record.names import NameTable
 from otel_train.record.phase_places import NS, PhasePlaces, time_within
 from otel_train.record.phases import Phase
 from otel_train.record.points import PointGroup
+from otel_train.record.readings import Arrived, Reading, ReadingPlaces
 from otel_train.record.steps import DeviceWait, StepLoop
 from otel_train.record.summary import Summaries
 from otel_train.semconv import CLOCK, PHASE, SPLIT
@@ -54,6 +55,8 @@ class Digested(Blocks):
     """What came of a batch."""
 
     steps: list[StepFacts] = field(default_factory=list)
+    # Values of our own that were made at a step.
+    read: list[Arrived] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -104,11 +107,17 @@ class Digest:
         self._bad_steps: dict[int, None] = {}
         self._device_waits: deque[tuple[StepLoop[Any], int, int | None, int, Any]] = deque(maxlen=MOST_DEVICE_WAITS)
         self._newest_ns = 0
+        self._readings = ReadingPlaces()
 
     @property
     def waiting(self) -> int:
-        """Entries that wait for a device."""
+        """Entries that wait for a device, and keep those behind them waiting."""
         return len(self._carried) // SLOTS
+
+    @property
+    def unfinished(self) -> int:
+        """All that waits for a device: those entries, and readings, which wait by themselves."""
+        return self.waiting + len(self._readings)
 
     def take(self, batch: list[Any], offset_ns: int, *, flush: bool = True, last: bool = False) -> Digested:
         """Return what a batch holds. `offset_ns` is wall minus monotonic time.
@@ -137,6 +146,8 @@ class Digest:
                     self._take_step(head, a, b, c, d, e, offset_ns, result)
                 elif kind is DeviceWait:
                     self._device_waits.append((d, a, b, c, e))
+                elif isinstance(head, Reading):
+                    self._readings.take(head, a, b, c, result)
             except Exception as fault:  # noqa: BLE001 - one entry must not cost those that follow
                 result.fail(fault, len(d) + len(e or ()) if kind is PointGroup else 1)
         if flush or last:
@@ -146,6 +157,7 @@ class Digest:
                 self._emit_steps(split, rows, result)
             self._phases.flush(offset_ns, result, last=last)
             self._emit_device_waits(offset_ns, result, last=last)
+            result.read = self._readings.flush(result, last=last)
         return result
 
     def _take_points(

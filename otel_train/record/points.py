@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_train.clock import wall_ns
 from otel_train.record.buffer import Buffer
@@ -14,6 +14,9 @@ from otel_train.record.names import SPLIT_ALIASES, NameTable, normalise_split
 from otel_train.record.numbers import SAFE, freeze_all, freeze_tensors, is_device_tensor
 from otel_train.record.thinning import Thinner
 from otel_train.semconv import DEFAULT_AXIS
+
+if TYPE_CHECKING:
+    from otel_train.record.readings import Reading
 
 OVERFLOW: Final = "buffer full"
 FORKED: Final = "in a forked child"
@@ -117,6 +120,19 @@ class PointLog:
             buffer.extend((group, now_ns, step, self.epoch, kept, None))
             return
         self._log_slowly(now_ns, values, step, split, epoch, axis)
+
+    def add_reading(
+        self, reading: Reading, step: int | None = None, epoch: int | None = None, time_ns: int | None = None
+    ) -> None:
+        """Append values of our own, which the writer's thread reads; at the run's present step, epoch and time."""
+        buffer = self.buffer
+        if len(buffer.entries) >= buffer.capacity_slots:
+            buffer.drop(self.overflow_cause, 1)
+            return
+        if step is None:
+            step = self._present_step() if self.loops else self.at
+        time_ns = wall_ns() if time_ns is None else time_ns
+        buffer.extend((reading, time_ns, step, self.epoch if epoch is None else epoch, None, None))
 
     def _log_slowly(
         self,

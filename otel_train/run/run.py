@@ -29,6 +29,7 @@ from otel_train.run.epochs import EpochLoop
 from otel_train.run.events import Events, without_none
 from otel_train.run.facts import RunFacts
 from otel_train.run.guard import Guard, Warner
+from otel_train.run.looking import LookingInside
 from otel_train.run.progress import Progress
 from otel_train.run.session import Session
 from otel_train.run.stage import Paths, Stage
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Run(RunFacts):
+class Run(RunFacts, LookingInside):
     """One run, made by `otel_train.init()`. All methods may be called from any thread, and none raises into training.
 
     Exceptions of the user's own pass through unchanged: from a loader, from inside a stage or phase, and

@@ -20,6 +20,7 @@ from otel_train.record.entries import AttributeValue, LogEntry, Sample, SpanEntr
 from otel_train.runlog.accounting import Accounting
 from otel_train.runlog.guarded_watcher import GuardedWatcher
 from otel_train.runlog.own_metrics import OwnMetrics, best_event, nonfinite_event
+from otel_train.runlog.own_readings import OwnReadings
 from otel_train.runlog.run_lines import RunLines
 from otel_train.runlog.step_spans import StepSpans
 from otel_train.semconv import SEVERITIES
@@ -94,6 +95,7 @@ class Recorder:
         self._start_ns = clock.wall_ns()
         self._step_spans = StepSpans(trace.trace_id, trace.span_id)
         self._own = OwnMetrics(digest, self.accounting, self._start_ns)
+        self._readings_made = OwnReadings(self._start_ns)
         self._logs: deque[LogEntry] = deque()
         self._spans: deque[SpanEntry] = deque()
         self._readings: deque[tuple[int, Sequence[Sample] | MetricsData]] = deque()
@@ -184,7 +186,7 @@ class Recorder:
                 if self._ended():
                     return False
                 self._cycle()
-                if not self.digest.waiting:
+                if not self.digest.unfinished:
                     return not self.lines.faulty
             except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not end training
                 self._say_fault("flush", fault)
@@ -249,6 +251,7 @@ class Recorder:
         self.lines.account(self.buffer.dropped, ended=False)
         now_ns = self._clock.wall_ns()
         samples = self._own.heartbeat(now_ns, self._offset_ns, self.state, self.bytes_written)
+        samples += self._readings_made.heartbeat()
         samples += self._on_heartbeat()
         if self._watcher is not None:
             samples += self._watcher.heartbeat(ended=ended)
@@ -286,7 +289,7 @@ class Recorder:
         left = len(self.buffer.entries)
         self.lines.fine = left < LONG_BACKLOG * SLOTS
         turn = FINE_ENTRIES if self.lines.fine else COARSE_ENTRIES
-        if self.digest.waiting:
+        if self.digest.unfinished:
             self._digest([])
         # While values are on their way from a device, the others wait in the buffer, which is bounded.
         # Nor beyond the call that ends the run, which has the time that is left and says what it could not write.
@@ -303,14 +306,14 @@ class Recorder:
         now_ns = self._clock.mono_ns()
         patient_until_ns = now_ns + (until_ns - now_ns) // 2
         self.lines.fine = False
-        while self.buffer.entries or self.digest.waiting:
+        while self.buffer.entries or self.digest.unfinished:
             now_ns = self._clock.mono_ns()
             if now_ns >= until_ns:
                 self.accounting.drop("metrics", "no time left at the end", points_in(self.buffer.drain()))
                 break
-            if self.digest.waiting and now_ns < patient_until_ns:
+            if (self.digest.waiting or not self.buffer.entries) and now_ns < patient_until_ns:
                 sleep(0.001)
-                self._digest([], flush=False)
+                self._digest([], flush=not self.digest.waiting)
             else:
                 self._digest(self.buffer.drain(COARSE_ENTRIES), flush=False, last=now_ns >= patient_until_ns)
                 sleep(0)
@@ -327,6 +330,12 @@ class Recorder:
             sleep(0)
         for facts in digested.steps:
             self._take_step(facts)
+        for arrived in digested.read:
+            if counters := self._readings_made.counters(arrived):
+                self.lines.readings(arrived.time_ns, counters, self._start_ns)
+            if histograms := self._readings_made.histograms(arrived):
+                self.lines.histograms(histograms)
+            self._readings_made.occurrences(arrived, self._event)
         for bad in digested.nonfinite:
             self.emit_samples(self._clock.wall_ns(), self._own.take_nonfinite(bad))
             if bad.first:
