@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format docs rules dashboards servers collector bench lock clean
+.PHONY: demo test check format docs pictures rules dashboards servers collector bench lock clean
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@echo "making the environment in $(VENV): some minutes once, torch is large"
@@ -41,6 +41,10 @@ format: $(STAMP)
 # Reference pages from the tables of names and settings.
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
+
+# The pictures of docs/internals.md, from trainings that are ill on purpose: about a quarter of an hour, with chromium.
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures.py
 
 # Alert and recording rules, their tests, and the runbook, from their Python source.
 rules: $(STAMP)

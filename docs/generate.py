@@ -32,10 +32,28 @@ GROUPS = (
     ("Training", ("dl.step", "dl.epoch", "dl.data", "dl.phase", "dl.nonfinite", "dl.checkpoint"), ""),
     ("The run", ("dl.run",), ""),
     (
+        "Inside the model",
+        ("dl.grad", "dl.weight", "dl.update", "dl.activation", "dl.amp", "dl.optimizer"),
+        "Sampled by `run.watch`, at the run's step, by `layer` and without that attribute for the whole; see "
+        "[reading the internals](internals.md).",
+    ),
+    (
+        "Samples",
+        ("dl.samples",),
+        "Of batches that `run.check_samples` looked at, at the run's step.",
+    ),
+    (
+        "Speed and time",
+        ("dl.rank", "dl.job", "dl.mfu", "dl.micro_step", "dl.time", "dl.productive"),
+        "Rates are of training alone: evaluation, checkpoints and pauses are left out.",
+    ),
+    ("Memory of devices and processes", ("dl.device", "dl.process_tree"), "Read every `sample_interval_s`."),
+    (
         "Health",
         (
-            *("dl.alert", "dl.steps_since_improvement", "dl.overfit", "dl.grad", "dl.step.age", "dl.data.wait.share"),
-            *("dl.gpu", "dl.memory"),
+            *("dl.alert", "dl.steps_since_improvement", "dl.overfit", "dl.grad.usual", "dl.grad.excess"),
+            *("dl.grad.recent_max", "dl.step.age", "dl.data.wait.share", "dl.gpu", "dl.memory"),
+            *("dl.activation.dead.lasting", "dl.amp.skipped.share", "dl.samples.bad"),
         ),
         "Written every 15 s and when a condition begins or ends; see [health](health.md).",
     ),
@@ -79,6 +97,22 @@ FORMULAS = (
     "median of the last 100 finite ones, known from the twentieth on. `dl.grad.excess` is the least of the last three "
     "norms, each divided by the usual one; a norm that is not finite counts as infinite. `dl.grad.recent_max` is the "
     "greatest of the last 100 finite norms.",
+    "`dl.grad.norm`, which `run.watch` samples, is judged in the same way, by the last 20 samplings, from the fifth "
+    "on; vanished is also what has vanished in one layer alone, and the event names it. Where you log a norm of your "
+    "own, that one, which is seen at each step, tells of the whole gradient, so that nothing is told twice. A norm "
+    "that is not finite is no event where a loss scaler is at work: the steps that it skips are counted.",
+    "### Units, loss scale, samples",
+    "`dl.activation.dead.lasting` is the least of a layer's last three shares of dead units; the event is one for the "
+    "run, by the layer that is worst. `dl.amp.skipped.share` is the share of skipped steps among the last 100 that "
+    "the optimizer tried, known after so many. `dl.samples.bad` is the share of a checked batch that is not finite "
+    "plus the share that is constant. The drift is that of `run.check_samples`. What has not come again for five "
+    "times the usual number of steps between samplings, as after `run.unwatch()`, is no present value.",
+    "### Ranks",
+    "The straggler's score is T / (T - B + U), with the median step time T and own work B of the rank over five "
+    "minutes, and the lower quartile U of the own work of all ranks: by what factor the rank's own work makes its "
+    "steps longer. It must hold for a minute. A rank hangs when `dl.step.age` is over max(`hung_factor` x usual step "
+    "time, `hung_min_s`); its stacks are in the event. A rank is lost when it has been silent for `rank_lost_s` and "
+    "another of its attempt is alive.",
     "### Pace",
     "`dl.step.age` is the time since the last step of `run.steps` of any split; in a loop by hand since the last call "
     "of `log`. It is 0 while nothing is due: outside of the loop over steps, in an evaluation (a loop of another "
@@ -95,6 +129,9 @@ FORMULAS = (
     "are `hw_slowdown`, `hw_thermal_slowdown`, `sw_thermal_slowdown` and `hw_power_brake_slowdown`. ECC errors count "
     "from the run's beginning. `dl.memory.share` is the greater of the host's share in use and of (usage - cached "
     "files not used of late) / limit of the control group. Temperature, clock, disk and memory must hold for a minute.",
+    "`dl.memory.time_to_full` is what is free, of the host or of the control group, whichever is less, by "
+    "`dl.process_tree.memory.slope`, which is known after six minutes of training; +Inf while memory does not grow. Of "
+    "several ranks on a host each sees its own growth alone. It must hold for a minute.",
 )
 
 
@@ -248,8 +285,9 @@ def health_page() -> str:
             ("condition", "when, by default", "value", "keys and defaults", "severity"),
             [threshold_cells(condition) for condition in CONDITIONS.values()],
         ),
-        "`failed` and `lost` are alerts alone: the run log says how a run ended by `run.end`, and who finds a dead run "
-        "marks it. `health.nonfinite` is written once for each metric, and never taken back.",
+        "`failed`, `lost` and `rank_lost` are alerts alone: the run log says how a run ended by `run.end`, who finds a "
+        "dead run marks it, and a rank that lives writes `rank.lost`. `health.nonfinite` is written once for each "
+        "metric, and never taken back.",
         "## Keys of alerts",
         table(
             ("key", "default", "unit", "what it is"),

@@ -63,6 +63,7 @@ def train_epoch(run: otel_train.Run, model: nn.Module, optimizer: torch.optim.Op
     """Go once through the training data; each step logs loss, accuracy and gradient norm."""
     model.train()
     for images, digits in run.steps(loader):
+        run.check_samples(images, labels=digits, every=50, value_range=(0, 1))
         with run.phase("model_forward"):
             logits = model(images)
             loss = nn.functional.cross_entropy(logits, digits)
@@ -96,6 +97,7 @@ def evaluate(run: otel_train.Run, model: nn.Module, loader: DataLoader, split: s
 def train(run: otel_train.Run, model: nn.Module, loaders: dict[str, DataLoader], best_path: Path) -> None:
     """Train until the validation loss has not fallen for `patience` epochs; the best model so far is saved."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=run.config["lr"])
+    run.watch(model, optimizer, every=50)  # a short run: the default of 100 would leave few samplings
     best_loss, best_epoch = float("inf"), 0
     for epoch in run.epochs(run.config["epochs"]):
         train_epoch(run, model, optimizer, loaders["train"])

@@ -25,6 +25,7 @@ from otel_train.errors import (
 )
 from otel_train.run.anywhere import init, log, phase, stage
 from otel_train.run.current import current_run
+from otel_train.watch.augmentation import augmentation
 
 if TYPE_CHECKING:
     from otel_train.run.run import Run
@@ -36,6 +37,7 @@ __all__ = [
     "log",
     "stage",
     "phase",
+    "augmentation",
     "OtelTrainError",
     "ConfigError",
     "RunIdInUseError",

@@ -25,6 +25,7 @@ from grafana.source.queries.health import THRESHOLD
 from otel_train import semconv
 from otel_train.lineage.resource import RESERVED
 from otel_train.otlp.prometheus_names import known_name, label_name
+from otel_train.view.internals import USUAL_RATIO
 from otel_train.watch.conditions import CONDITIONS
 
 ROOT = Path(__file__).parent.parent
@@ -120,6 +121,7 @@ def test_there_is_no_other_dashboard() -> None:
         links.RUN,
         links.COMPARE,
         links.RANKS,
+        links.INTERNALS,
         links.PIPELINE,
     }
 
@@ -314,8 +316,13 @@ def test_links_between_runs_carry_the_run_and_its_time() -> None:
 
 def test_each_watched_value_is_drawn_with_its_threshold() -> None:
     """One panel for each condition that has a number; the line is red and dashed."""
-    panels = {panel["title"]: panel for panel in BOARDS["run.json"]["panels"]}
-    drawn = (*health.LEARNING, *health.GOING_ON, *health.GPUS, *health.HOSTS)
+    of_boards = {
+        "run.json": (*health.LEARNING, *health.GOING_ON, *health.GPUS, *health.HOSTS),
+        "internals.json": (*health.OF_THE_MODEL, *health.OF_SAMPLES),
+        "ranks.json": health.OF_RANKS,
+    }
+    panels = {panel["title"]: panel for name in of_boards for panel in BOARDS[name]["panels"]}
+    drawn = [name for names in of_boards.values() for name in names]
     assert sorted((*drawn, *health.WITHOUT_A_PANEL)) == sorted(CONDITIONS)
     for name in drawn:
         panel = panels[CONDITIONS[name].title]
@@ -367,6 +374,27 @@ def test_panels_by_step_have_the_form_that_was_seen_to_work() -> None:
         assert all("by (run) (label_join(" in target["expr"] for target in panel["targets"])
 
 
+def test_distributions_are_asked_for_as_heatmaps_of_native_histograms() -> None:
+    """Of one layer, which a variable chooses among those that the run has."""
+    panels = [panel for board in BOARDS.values() for panel in board["panels"] if panel["type"] == "heatmap"]
+    assert [panel["title"] for panel in panels] == ["Weights of $layer", "Gradients of $layer"]
+    for panel, metric in zip(panels, ("dl_weight_distribution", "dl_grad_distribution"), strict=True):
+        (target,) = panel["targets"]
+        assert target["format"] == "heatmap"
+        assert f'{metric}{{layer="$layer",run_id="$run_id"}}' in target["expr"]
+        assert panel["options"]["calculate"] is False
+
+
+def test_what_is_usual_of_an_update_is_a_green_area_on_a_logarithmic_axis() -> None:
+    """From 0.0003 to 0.003, around the rule of thumb of a thousandth; as in the report."""
+    (panel,) = (panel for panel in BOARDS["internals.json"]["panels"] if panel["title"] == "Update ratio by layer")
+    defaults = panel["fieldConfig"]["defaults"]
+    steps = [(step["value"], step["color"]) for step in defaults["thresholds"]["steps"]]
+    assert steps == [(None, "transparent"), (USUAL_RATIO["low"], "green"), (USUAL_RATIO["high"], "transparent")]
+    assert defaults["custom"]["thresholdsStyle"] == {"mode": "area"}
+    assert defaults["custom"]["scaleDistribution"] == {"type": "log", "log": 10}
+
+
 def test_every_logged_metric_gets_its_panels() -> None:
     """By time and by step in the dashboard of a run, by step where runs are compared."""
     for name, count in (("run.json", 2), ("compare.json", 1)):
@@ -380,7 +408,7 @@ def test_every_logged_metric_gets_its_panels() -> None:
 
 def test_alerts_and_events_of_the_run_are_marked() -> None:
     """Alerts as regions while they fire; events of its life and of its health as marks."""
-    for name in ("run.json", "ranks.json"):
+    for name in ("run.json", "ranks.json", "internals.json"):
         found = {mark["name"]: mark for mark in BOARDS[name]["annotations"]["list"]}
         assert set(found) == {"Alerts", "Events", "Health"}
         assert found["Alerts"]["target"]["expr"] == 'ALERTS{alertstate="firing",run_id="$run_id"}'

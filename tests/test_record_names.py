@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from otel_train.record.names import NameTable, normalise_split, prometheus_spelling, series_name
+from otel_train.record.names import NameTable, normalise_split, prometheus_spelling, series_name, split_of
 from tests.recording import TRAIN, VAL, Recording
 
 
@@ -145,3 +145,40 @@ def test_a_warning_may_record_something_in_turn() -> None:
     thread.start()
     thread.join(5.0)
     assert heard == ["train.warnings"]
+
+
+@pytest.mark.parametrize(
+    ("key", "default", "expected"),
+    [
+        ("val_loss", None, ("loss", "val")),
+        ("val_loss", "test", ("loss", "val")),
+        ("eval/f1_macro", "train", ("f1_macro", "val")),
+        ("Loss/train", None, ("Loss", "train")),
+        ("loss", None, ("loss", None)),
+        ("loss", "val", ("loss", "val")),
+        ("lr", None, ("lr", None)),
+        ("test_time_augmentation", "val", ("test_time_augmentation", "val")),
+    ],
+)
+def test_a_key_is_told_from_the_split_that_it_says(
+    key: str, default: str | None, expected: tuple[str, str | None]
+) -> None:
+    """A split in the key wins; one that only measures have by themselves gives way to what an adapter knows."""
+    assert split_of(key, default) == expected
+
+
+def test_optimizer_steps_are_a_metric_of_our_own() -> None:
+    """The key fills `dl.optimizer.step`, whatever the split of the call, and is no metric of the user's."""
+    recording = Recording()
+    told: list[int] = []
+    recording.log.on_optimizer_step = told.append
+    recording.log.log({"loss": 1.0, "optimizer_step": 20}, 10, "train")
+    recording.log.log({"loss": 0.5, "optimizer_step": 40}, 20)
+    recording.log.log({"reward": 0.5, "optimizer_step": 50}, 4000, axis="env_step")
+    stored = recording.stored()
+    assert stored["dl.optimizer.step", ()] == [(10, 20), (20, 40)]
+    assert stored["dl.optimizer.step", (("axis", "env_step"),)] == [(4000, 50)]
+    assert stored["train.loss", (("split", "train"),)] == [(10, 1.0), (20, 0.5)]
+    assert not any(name == "train.optimizer_step" for name, _ in stored)
+    assert {series.key for series in recording.summaries.by_series} == {"loss", "reward"}
+    assert told == [20, 40, 50]

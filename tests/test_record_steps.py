@@ -334,6 +334,47 @@ def test_a_loader_may_be_iterated_again_by_the_same_loop() -> None:
     assert [step for step, _ in run.stored()[("dl.step.time", TRAIN)]] == [0, 1, 2, 3]
 
 
+def test_a_loop_has_its_iterator_from_who_opens_the_loader() -> None:
+    """Once for each pass, beside training too, with device marks and without; the length is the loader's."""
+    run = Recording()
+    opened: list[Any] = []
+
+    def open_loader(loader: Any) -> Iterator[Any]:
+        opened.append(loader)
+        return iter([batch * 10 for batch in loader])
+
+    class Timer:
+        def mark(self) -> int:
+            return 1
+
+        def elapsed_s(self, earlier: int, later: int) -> float:
+            return 0.5
+
+    loader = [1, 2]
+    for options in ({}, {"timer": Timer}, {"owns_step": False, "split": "val"}):
+        again = loop(run, loader, open_loader=open_loader, **options)
+        assert [*again, *again] == [10, 20, 10, 20]
+        assert len(again) == 2
+    assert opened == [loader] * 6
+
+
+def test_a_loader_that_cannot_be_opened_is_told_as_the_loaders_fault() -> None:
+    """What it raises passes unchanged, and no loop stays open."""
+    run = Recording()
+    fault = OSError("no worker can be started")
+    heard: list[Exception] = []
+
+    def open_loader(loader: Any) -> Iterator[Any]:
+        raise fault
+
+    for options in ({}, {"owns_step": False, "split": "val"}):
+        with pytest.raises(OSError, match="no worker can be started") as caught:
+            list(loop(run, [1], open_loader=open_loader, on_loader_fault=heard.append, **options))
+        assert caught.value is fault
+    assert heard == [fault, fault]
+    assert run.log.loops == {}
+
+
 class FakeDevice:
     """A device with a queue of work: launching returns at once, the next fetch waits for what was launched."""
 

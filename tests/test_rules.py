@@ -54,7 +54,16 @@ def test_each_condition_has_an_alert_with_its_severity() -> None:
     assert {alert.condition: alert.severity for alert in run_alerts()} == {
         name: condition.severity for name, condition in CONDITIONS.items()
     }
-    assert {f"health.{alert.condition}" for alert in log_alerts()} <= set(EVENTS)
+    told = {name for alert in log_alerts() for name in re.findall(r'event_name="([^"]+)"', alert.expr)}
+    assert told == {"health.out_of_memory", "health.data_loading", "data.worker_died", "rank.lost"}
+    assert told <= set(EVENTS)
+    assert len({alert.condition for alert in ALERTS}) == len(ALERTS)
+
+
+def test_that_a_condition_is_over_is_no_alert() -> None:
+    """Onset and end are told by the same event, the end with `cleared`."""
+    for alert in log_alerts():
+        assert '| cleared!="true"' in alert.expr
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
@@ -157,7 +166,23 @@ def test_rules_do_what_their_tests_say(path: Path) -> None:
         ("ends", "runs", "for: 30s", "for: 5m"),
         ("pipeline", "pipeline", "keep_firing_for: 2m", "keep_firing_for: 5m"),
         ("pipeline", "pipeline", " <= last_over_time", " < bool last_over_time"),
-        ("ranks", "ranks", "quantile", "avg"),
+        ("ranks", "ranks", "quantile by (run_id, run_name, service_name)", "avg by (run_id, run_name, service_name)"),
+        ("ranks", "ranks", "(0.25, ", "(0.5, "),
+        (
+            "ranks",
+            "ranks",
+            "record: run:samples_per_second:sum\n    expr: sum",
+            "record: run:samples_per_second:sum\n    expr: max",
+        ),
+        ("ranks", "ranks", '{part="shard"} ^ 2', '{part="shard"}'),
+        ("ends", "runs", " < 60)", " < 600)"),
+        (
+            "ends",
+            "runs",
+            "min by (run_id, run_name, service_name) (\n          time()",
+            "max by (run_id, run_name, service_name) (\n          time()",
+        ),
+        ("conditions", "runs", " unless on (run_id) dl_amp_scale", ""),
         ("conditions", "runs", "and on (run_id) run:running", ""),
     ],
 )

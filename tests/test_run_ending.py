@@ -110,6 +110,22 @@ def test_ctrl_c_within_the_block_is_interrupted(start: Start) -> None:
     assert recorded(run).event("run.end").level == "WARN"
 
 
+def test_who_answers_to_ctrl_c_with_an_exit_was_interrupted(start: Start) -> None:
+    """A framework that catches Ctrl-C and leaves by `sys.exit(1)` has not failed."""
+
+    def leave() -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            sys.exit(1)
+
+    with pytest.raises(SystemExit):
+        with start() as run:
+            leave()
+    entry = end_of(recorded(run))
+    assert (entry["status"], entry["exit_code"], entry["reason"]) == ("interrupted", 1, "KeyboardInterrupt")
+
+
 @pytest.mark.parametrize(
     ("code", "status", "kept", "reason"),
     [
@@ -497,6 +513,16 @@ def test_ctrl_c_without_a_block_is_interrupted(scripts: Scripts) -> None:
     assert script.code == -signal.SIGINT
     entry = end_of(recorded(script.path))
     assert (entry["status"], entry["reason"]) == ("interrupted", "KeyboardInterrupt")
+
+
+@pytest.mark.slow
+def test_an_exit_after_ctrl_c_without_a_block_is_interrupted(scripts: Scripts) -> None:
+    """The code is the one that the script chose, and the run interrupted."""
+    text = "train(steps=10)\ntry:\n    raise KeyboardInterrupt\nexcept KeyboardInterrupt:\n    sys.exit(1)"
+    script, record = ended(scripts, text)
+    assert script.code == 1
+    entry = end_of(record)
+    assert (entry["status"], entry["exit_code"], entry["reason"]) == ("interrupted", 1, "KeyboardInterrupt")
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_a_plateau_is_in_the_run_log_with_value_and_threshold(start: Start) -> N
     assert event.entry.trace_id != 0
     assert 200 in [point.value for point in record.named("dl.steps_since_improvement")]
     thresholds = {point.attributes["alert"]: point.value for point in record.named("dl.alert.threshold")}
-    assert len(thresholds) == 15
+    assert len(thresholds) == 23
     assert thresholds["plateau"] == 200
     assert thresholds["overfit"] == 0.1
 
@@ -152,7 +152,7 @@ def test_a_resumed_run_measures_the_gap_by_its_first_beginning(start: Start) -> 
 
 @pytest.mark.slow
 def test_ranks_watch_what_is_theirs(scripts: Scripts) -> None:
-    """The loss that rank 0 stores is watched there; rank 1 gives no thresholds but its own limit of a stall."""
+    """The loss that rank 0 stores is watched there; rank 1 gives only its own limits of a stall and a hang."""
     text = """
         import otel_train
         run = otel_train.init(alerts={"plateau_steps": 100})
@@ -168,8 +168,8 @@ def test_ranks_watch_what_is_theirs(scripts: Scripts) -> None:
     record = recorded(ended[0].path)
     assert health(record) == [("plateau", 104, 100, False)]
     given = {(point.rank, point.attributes["alert"]) for point in record.named("dl.alert.threshold")}
-    assert {alert for rank, alert in given if rank == 1} == {"stalled"}
-    assert len(given) == 16
+    assert {alert for rank, alert in given if rank == 1} == {"stalled", "hung"}
+    assert len(given) == 25
 
 
 @pytest.mark.slow

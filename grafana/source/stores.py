@@ -39,7 +39,7 @@ def _target(query: Query, ref: str) -> Any:
     if isinstance(query, Metrics):
         target = prometheus.Dataquery().ref_id(ref).datasource(PROMETHEUS).expr(query.promql)
         target = target.editor_mode(QueryEditorMode.CODE)
-        target = target.format(PromQueryFormat.TABLE if query.table else PromQueryFormat.TIME_SERIES)
+        target = target.format(_format(query))
         target = target.instant() if query.instant else target.range()
         if query.legend:
             target = target.legend_format(query.legend)
@@ -50,3 +50,9 @@ def _target(query: Query, ref: str) -> Any:
     search = tempo.Dataquery().ref_id(ref).datasource(TEMPO).query_type("traceql").query(query.traceql)
     table = SearchTableType.SPANS if query.spans else SearchTableType.TRACES
     return search.limit(query.most_traces).spss(query.most_spans_of_each).table_type(table)
+
+
+def _format(query: Metrics) -> PromQueryFormat:
+    if query.heatmap:
+        return PromQueryFormat.HEATMAP
+    return PromQueryFormat.TABLE if query.table else PromQueryFormat.TIME_SERIES

@@ -9,6 +9,7 @@ from typing import Any, Final
 from grafana_foundation_sdk.builders import (
     common,
     dashboard,
+    heatmap,
     logs,
     stat,
     statetimeline,
@@ -18,6 +19,7 @@ from grafana_foundation_sdk.builders import (
     xychart,
 )
 from grafana_foundation_sdk.models import common as common_models
+from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, Threshold, ThresholdsMode, ValueMap
 from grafana_foundation_sdk.models.xychart import XYShowMode
 
@@ -110,8 +112,14 @@ def curves(
     at_most: float | None = None,
     units: Mapping[str, str] | None = None,
     repeat: str = "",
+    logarithmic: bool = False,
+    usual: tuple[float, float] | None = None,
 ) -> Tile:
-    """Return values over time. `units`: other units, by the name of the series, on an axis to the right."""
+    """Return values over time.
+
+    `usual`: from where to where a value is as it should be, as a green area. `units`: other units, by the name of the
+    series, on an axis to the right.
+    """
     panel = _begin(timeseries.Panel(), title, description, queries, unit)
     panel = panel.interval(interval).legend(legend(*calculations)).tooltip(tooltip())
     panel = panel.line_width(1).fill_opacity(30 if stacked else 0).span_nulls(False)
@@ -122,6 +130,15 @@ def curves(
         panel = panel.axis_soft_min(at_least)
     if at_most is not None:
         panel = panel.axis_soft_max(at_most)
+    if logarithmic:
+        panel = panel.scale_distribution(
+            common.ScaleDistributionConfig().type(common_models.ScaleDistribution.LOG).log(10)
+        )
+    if usual is not None:
+        steps = [Threshold(None, "transparent"), Threshold(usual[0], "green"), Threshold(usual[1], "transparent")]
+        panel = panel.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+        area = common_models.GraphThresholdsStyleMode.AREA
+        panel = panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(area))
     if any(getattr(query, "legend", "") == THRESHOLD for query in queries):
         panel = panel.override_by_name(THRESHOLD, threshold_line())
     for name, other in (units or {}).items():
@@ -191,6 +208,19 @@ def runs_by_step(
     # The step, of the first query, is the x axis.
     panel = panel.override_by_name("Value #A", set_to(unit="none", decimals=0))
     return _end(panel, width, height, repeat=repeat, per_row=3)
+
+
+def distribution(
+    title: str, description: str, queries: tuple[Query, ...], unit: str, *, width: int = 12, height: int = 9
+) -> Tile:
+    """Return a native histogram over time: a column for each time, brighter where more values are."""
+    panel = _begin(heatmap.Panel(), title, description, queries, unit).interval("15s").calculate(False)
+    colors = heatmap.HeatmapColorOptions().mode(heatmap_models.HeatmapColorMode.SCHEME).scheme("Viridis").steps(64)
+    # The eye sees few of many: roots keep the thin ends of a distribution visible.
+    panel = panel.color(colors.scale(heatmap_models.HeatmapColorScale.EXPONENTIAL).exponent(0.5).reverse(False))
+    panel = panel.y_axis(heatmap.YAxisConfig().unit(unit)).show_legend()
+    panel = panel.filter_values(heatmap.FilterValueRange().le(1e-9)).cell_gap(0)
+    return Tile(panel.tooltip(heatmap.HeatmapTooltip().mode(common_models.TooltipDisplayMode.SINGLE)), width, height)
 
 
 def timeline(

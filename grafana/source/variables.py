@@ -87,6 +87,13 @@ def every_metric(of_runs: str) -> QueryVariable:
     return _all(variable.sort(VariableSort.ALPHABETICAL_ASC))
 
 
+def layer(selector: str) -> QueryVariable:
+    """Return the layers of the model, one of which has its distributions shown."""
+    query = f"label_values({selector}, layer)"
+    variable = _query("layer", "Layer", query, "The layer whose weights and gradients are shown as distributions.")
+    return variable.sort(VariableSort.DISABLED)
+
+
 def split() -> CustomVariable:
     """Return the split that runs are compared by; training's values may have none."""
     values = {"train": "train|", **{name: name for name in SPLITS[1:]}}

@@ -13,7 +13,7 @@ from otel_train.cli.arguments import OK, UNREADABLE, UsageError
 from otel_train.errors import OtelTrainError
 
 # Each names a module of this room with `add` and `execute`; modules of rooms below are imported by `execute` only.
-COMMANDS = ("runs", "show", "logs", "report", "lineage", "push", "prune")
+COMMANDS = ("runs", "show", "logs", "report", "lineage", "traceparent", "push", "prune")
 
 EPILOG = """\
 A run is named by its id, the start of its id, its name, its folder, or the word 'latest'.
@@ -25,6 +25,7 @@ examples:
   otel-train report latest --open          make its page and open it
   otel-train logs latest --level warning   its warnings and errors
   otel-train lineage model.pt              which data, code and parents made this model
+  otel-train traceparent                   a new trace for what a shell script starts
   otel-train push latest                   send what is missing of it to a Collector
 
 exit codes:

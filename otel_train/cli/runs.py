@@ -65,9 +65,31 @@ def execute(arguments: argparse.Namespace) -> int:
         where = f"{root}" + ("" if root.is_dir() else ", which is not there")
         print(f"no run{' like that' if arguments.project or arguments.status else ''} in {where}", file=sys.stderr)
     for run in found:
+        text = fallen_rank(run, wall_ns())
+        if text and not arguments.json:
+            print(Paint(sys.stderr)(f"{run.run_id}:", "yellow"), plain(text), file=sys.stderr)
         if run.problem:
             print(Paint(sys.stderr)("damaged:", "yellow"), plain(run.problem), file=sys.stderr)
     return PARTLY_READ if any(run.problem for run in found) else OK
+
+
+def fallen_rank(run: RunSummary, now_ns: int) -> str:
+    """Return which rank ended the newest attempt, or is lost while others go on; "" where none is."""
+    from otel_train.runlog.folder import RunFolder
+    from otel_train.runlog.rank_states import first_fallen, rank_states, told
+
+    attempts = run.info.get("attempts")
+    newest = attempts[-1] if isinstance(attempts, list) and attempts and isinstance(attempts[-1], Mapping) else {}
+    cause = newest.get("cause")
+    if isinstance(cause, Mapping):
+        return str(cause.get("text") or "")
+    # Most runs ended well: only of the others the ranks are looked at.
+    if run.status.state not in ("running", "lost") or len(RunFolder(run.path).ranks(run.status.attempt)) < 2:
+        return ""
+    fallen = first_fallen(rank_states(run.path, run.status.attempt, now_ns))
+    if fallen is None:
+        return ""
+    return told(fallen, run.status.attempt, goes_on=run.status.is_running)
 
 
 def duration_s(run: RunSummary, now_ns: int) -> float | None:
@@ -140,6 +162,7 @@ def as_dict(run: RunSummary, now_ns: int) -> dict[str, Any]:
         "project": run.project,
         "status": run.status.state,
         "reason": run.status.reason,
+        "fallen_rank": fallen_rank(run, now_ns) or None,
         "started": iso(run.created_ns) if run.created_ns else None,
         "duration_s": duration_s(run, now_ns),
         "attempts": run.status.attempt,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # A file's name and the start of its checksum; the rest is in --json.
 MOST_CELL = 60
 CONFIG_ROWS = 60
+RANK_COLUMNS = ("rank", "host", "state", "step", "seen (UTC)", "step time", "own work", "straggler", "what befell it")
 
 
 def add(commands: Any) -> None:
@@ -96,6 +97,8 @@ def as_dict(run: RunData) -> dict[str, Any]:
         "logs": {"records": run.logs.seen, "levels": dict(run.logs.levels)},
         "config": facts.configuration_values(run),
         "attempts": [dict(attempt, environment=None) for attempt in run.attempts],
+        "causes": causes(run),
+        "ranks": ranks(run),
         "environment": run.attempts[-1].get("environment") if run.attempts else None,
         "datasets": run.info.get("datasets") or [],
         "checkpoints": run.info.get("checkpoints") or [],
@@ -107,9 +110,49 @@ def as_dict(run: RunData) -> dict[str, Any]:
     }
 
 
+def causes(run: RunData) -> list[str]:
+    """Return a sentence for each attempt in which a rank fell: which one was killed, failed or hung first."""
+    from otel_train.runlog.rank_states import first_fallen, rank_states, told
+
+    found = []
+    for attempt in run.attempts:
+        number = attempt.get("attempt")
+        cause = attempt.get("cause")
+        if isinstance(cause, dict) and cause.get("text"):
+            found.append(str(cause["text"]))
+        elif isinstance(number, int):
+            # Nobody was left to say it, or it goes on; of one process its end says as much.
+            states = rank_states(run.path, number, run.now_ns)
+            fallen = first_fallen(states) if len(states) > 1 else None
+            goes_on = attempt is run.attempts[-1] and run.state == "running"
+            if fallen is not None:
+                found.append(told(fallen, number, goes_on=goes_on))
+    return found
+
+
+def ranks(run: RunData) -> list[dict[str, Any]]:
+    """Return how each rank of each attempt is, or how it ended; empty for a run of one process."""
+    from dataclasses import asdict
+
+    from otel_train.clock import iso
+    from otel_train.runlog.rank_states import rank_states
+
+    rows = []
+    for attempt in run.attempts:
+        number = attempt.get("attempt")
+        states = rank_states(run.path, number, run.now_ns) if isinstance(number, int) else []
+        for state in states if len(states) > 1 else ():
+            row = {"attempt": number} | asdict(state)
+            for name in ("time", "hung_since"):
+                moment_ns = row.pop(f"{name}_ns")
+                row[name] = iso(moment_ns) if moment_ns else None
+            rows.append(row)
+    return rows
+
+
 def as_text(run: RunData, paint: Paint) -> str:
     """Return the run for people."""
-    from otel_train.view import facts, overview
+    from otel_train.view import facts, happenings, overview
     from otel_train.view.machine_charts import time_shares
 
     metrics = run.metrics()
@@ -117,6 +160,7 @@ def as_text(run: RunData, paint: Paint) -> str:
     out = [f"{paint(plain(run.name), 'bold')}  {paint.state(run.state)}  {plain(run.run_id)}"]
     if run.reason:
         out.append(plain(run.reason))
+    out.extend(paint(plain(text), "red") for text in causes(run))
     exception = status.get("exception")
     if exception:
         out.append(f"{paint(plain(exception['type']), 'red')}: {plain(exception['message'])}")
@@ -161,6 +205,7 @@ def as_text(run: RunData, paint: Paint) -> str:
             ("checkpoint", "role", "step", "epoch", "size", "sha-256", "metrics", "written in"),
             facts.checkpoints(run),
         ),
+        ("Ranks", RANK_COLUMNS, happenings.ranks(run, [item.series for item in run.series()])),
         (
             "Attempts",
             ("attempt", "status", "started (UTC)", "duration", "host", "exit code", "reason", "changed"),

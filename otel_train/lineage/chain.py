@@ -153,6 +153,10 @@ class _Tracer:
             later = time and str(stage.get("started") or "") > time
             if _of_attempt(stage, last) and not later and (run_id, "stage", position) not in self._open:
                 self._add(node, self._stage, run_id, position, stage, "stage")
+        before = self._index.traces.before(run_id)
+        # Where files join the two already, that says more.
+        if before is not None and not _tells_of(node, before.run_id):
+            self._add(node, self.run, before.run_id, before.link, {})
         self._close(key)
         return node
 
@@ -335,6 +339,11 @@ class _Tracer:
             return
         self._left -= 1
         node.children.append(make(*arguments))
+
+
+def _tells_of(node: Node, run_id: str) -> bool:
+    """Tell whether a run, or something of it, stands in a tree."""
+    return any(run_id in child.title or _tells_of(child, run_id) for child in node.children)
 
 
 def _newest(entries: list[Mapping[str, Any]], last: int | None) -> list[Mapping[str, Any]]:

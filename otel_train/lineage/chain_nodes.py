@@ -20,7 +20,8 @@ class Node:
     """One link of the chain.
 
     `kind`: model, run, stage, dataset, file, folder, list, url, name, value, code, missing, cycle, seen. `link` says
-    how it is tied to the node above: started from, saved by, made by, data, stage, input, output, code.
+    how it is tied to the node above: started from, saved by, made by, data, stage, input, output, code; started by, in
+    one trace after.
     """
 
     kind: str

@@ -52,7 +52,9 @@ class LaunchFolder:
         self._identity = identity or read_identity(clock)
         self._clock = clock
 
-    def publish(self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0) -> Published | None:
+    def publish(
+        self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0, traceparent: str = ""
+    ) -> Published | None:
         """Leave the id for the other ranks of this launch, and for its restarts."""
         if ranks.launch_key is None:
             return None
@@ -63,6 +65,7 @@ class LaunchFolder:
             host=self._identity.host,
             pid=self._identity.pid,
             start_s=self._identity.start_s,
+            traceparent=traceparent,
         )
         path = self._path(ranks, sequence, ranks.restart_count)
         try:

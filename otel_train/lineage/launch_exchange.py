@@ -22,12 +22,16 @@ class Published:
     pid: int = 0
     start_s: float | None = None
     ended_ns: int | None = None
+    # The span that stands for the run of rank 0, as `TRACEPARENT` spells it.
+    traceparent: str = ""
 
 
 class Exchange(Protocol):
     """A place where rank 0 leaves the run's id and the others find it. Neither call blocks for long or raises."""
 
-    def publish(self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0) -> Published | None:
+    def publish(
+        self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0, traceparent: str = ""
+    ) -> Published | None:
         """Leave the id; None where that failed, another's id where another rank 0 of the launch was there first."""
         ...
 
@@ -46,9 +50,11 @@ class StoreExchange:
         self._store = store
         self._clock = clock
 
-    def publish(self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0) -> Published | None:
+    def publish(
+        self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0, traceparent: str = ""
+    ) -> Published | None:
         """Leave the id for the other ranks."""
-        published = Published(run_id=run_id, attempt=attempt, created_ns=self._clock.wall_ns())
+        published = Published(run_id=run_id, attempt=attempt, created_ns=self._clock.wall_ns(), traceparent=traceparent)
         try:
             self._store.set(_store_key(ranks, sequence), json.dumps(asdict(published)))
         except Exception:  # noqa: BLE001 - a store whose server is gone
@@ -70,9 +76,11 @@ class SeveralExchanges:
     def __init__(self, exchanges: Iterable[Exchange]) -> None:
         self._exchanges = tuple(exchanges)
 
-    def publish(self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0) -> Published | None:
+    def publish(
+        self, ranks: Ranks, run_id: str, attempt: int, sequence: int = 0, traceparent: str = ""
+    ) -> Published | None:
         """Leave the id in all of them; a rival found in any is returned."""
-        results = [exchange.publish(ranks, run_id, attempt, sequence) for exchange in self._exchanges]
+        results = [exchange.publish(ranks, run_id, attempt, sequence, traceparent) for exchange in self._exchanges]
         found = [result for result in results if result is not None]
         return next((result for result in found if result.run_id != run_id), found[0] if found else None)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from otel_train.errors import RunFolderError
 from otel_train.lineage.documents import read_document
+from otel_train.lineage.traces import Traces
 
 Role = Literal["stage", "checkpoint", "dataset"]
 # The hash of nothing says nothing about where a file comes from.
@@ -56,6 +57,7 @@ class RunsIndex:
         self.folders: dict[str, Path] = {}
         self.names: dict[str, list[str]] = {}
         self.damaged: list[str] = []
+        self.traces = Traces()
         self._by_sha: dict[str, list[Producer]] = {}
         self._by_path: dict[str, list[Producer]] = {}
         self._cache: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -151,6 +153,7 @@ class RunsIndex:
         name = document.get("run_name")
         if isinstance(name, str) and name:
             self.names.setdefault(name, []).append(run_id)
+        self.traces.take(run_id, document)
         for producer in _producers(run_id, document):
             if producer.sha256:
                 self._by_sha.setdefault(producer.sha256, []).append(producer)

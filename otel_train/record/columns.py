@@ -160,6 +160,8 @@ class PointTable:
                 Column(series.name, times_ns, column_values, series.attributes, unit, series.description, narrow)
             )
             points += len(column_values)
+            if series.is_own:
+                continue
             result.taken.append(Taken(series, times_ns, steps, column_values))
             bad, best = self._summaries.add(series, times_ns, steps, column_values)
             if bad:

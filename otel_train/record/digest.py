@@ -9,6 +9,15 @@ from math import isfinite
 from statistics import median
 from typing import Any, Final
 
+from otel_train.record.amounts import Amount, Amounts, BatchSize, Counted
+from otel_train.record.batches import (
+    POINTS_OF_A_BATCH,
+    BatchColumns,
+    BatchFacts,
+    BatchPlaces,
+    BatchSource,
+    batch_columns,
+)
 from otel_train.record.buffer import SLOTS
 from otel_train.record.columns import POINTS_PER_LINE, Blocks, PointTable, Rows, own_column, sibling_columns
 from otel_train.record.deferred import DeferredValues
@@ -17,6 +26,7 @@ from otel_train.record.names import NameTable
 from otel_train.record.phase_places import NS, PhasePlaces, time_within
 from otel_train.record.phases import Phase
 from otel_train.record.points import PointGroup
+from otel_train.record.rank_waits import RankWaits
 from otel_train.record.readings import Arrived, Reading, ReadingPlaces
 from otel_train.record.steps import DeviceWait, StepLoop
 from otel_train.record.summary import Summaries
@@ -43,6 +53,15 @@ class StepFacts:
     end_ns: int
     phases: Sequence[tuple[str, int, int]]
     remarkable: str
+    # Samples and tokens of its micro-batch where they are known, and whether an optimizer step ended with it.
+    samples: int | None = None
+    tokens: int | None = None
+    ends_update: bool = True
+    owns_step: bool = True
+    # The batches of watched loaders that were fetched for it.
+    batches: Sequence[BatchFacts] = ()
+    # Whether the device's own wait for its batch is told, sooner or later.
+    has_device_clock: bool = False
 
     @property
     def duration_s(self) -> float:
@@ -55,6 +74,11 @@ class Digested(Blocks):
     """What came of a batch."""
 
     steps: list[StepFacts] = field(default_factory=list)
+    # What was counted in a loop by hand; and phases that are no training: what they are, start and end.
+    amounts: list[Amount] = field(default_factory=list)
+    asides: list[tuple[str, int, int]] = field(default_factory=list)
+    # Waits for data by a device's clock: split, step, seconds.
+    device_waits: list[tuple[str, int, float]] = field(default_factory=list)
     # Values of our own that were made at a step.
     read: list[Arrived] = field(default_factory=list)
 
@@ -64,6 +88,9 @@ class _StepRows(Rows):
     """Rows are (duration, wait); phases by name are (times, values)."""
 
     phases: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    batches: BatchColumns = field(default_factory=dict)
+    # In a job of several ranks (times, values) of this one's own work.
+    busy: tuple[list[int], list[float]] = field(default_factory=lambda: ([], []))
 
 
 class UsualStep:
@@ -108,6 +135,10 @@ class Digest:
         self._device_waits: deque[tuple[StepLoop[Any], int, int | None, int, Any]] = deque(maxlen=MOST_DEVICE_WAITS)
         self._newest_ns = 0
         self._readings = ReadingPlaces()
+        self._amounts = Amounts()
+        self.batches = BatchPlaces()
+        # Where this process is one of several ranks.
+        self.rank_waits: RankWaits | None = None
 
     @property
     def waiting(self) -> int:
@@ -117,7 +148,8 @@ class Digest:
     @property
     def unfinished(self) -> int:
         """All that waits for a device: those entries, and readings, which wait by themselves."""
-        return self.waiting + len(self._readings)
+        waits = 0 if self.rank_waits is None else self.rank_waits.pending
+        return self.waiting + len(self._readings) + waits
 
     def take(self, batch: list[Any], offset_ns: int, *, flush: bool = True, last: bool = False) -> Digested:
         """Return what a batch holds. `offset_ns` is wall minus monotonic time.
@@ -142,10 +174,25 @@ class Digest:
                     self._take_points(head, a, b, c, d, offset_ns, result)
                 elif kind is Phase:
                     self._phases.take(head, a, b, c, d, e)
+                    if head.aside:
+                        result.asides.append((head.aside, c, d))
                 elif kind is StepLoop:
                     self._take_step(head, a, b, c, d, e, offset_ns, result)
                 elif kind is DeviceWait:
                     self._device_waits.append((d, a, b, c, e))
+                elif kind is BatchSource:
+                    self.batches.take(head, a, b, c, d, e)
+                elif kind is BatchSize:
+                    self._amounts.resize(head, a, c, d, e)
+                elif kind is Counted:
+                    if e is not None:
+                        if not last and not e.ready():
+                            self._carried = batch[entry * SLOTS :]
+                            break
+                        d = {**d, **_arrived(e, result)}
+                    amount = self._amounts.count(head, a, b, c, d)
+                    if amount is not None:
+                        result.amounts.append(amount)
                 elif isinstance(head, Reading):
                     self._readings.take(head, a, b, c, result)
             except Exception as fault:  # noqa: BLE001 - one entry must not cost those that follow
@@ -156,7 +203,10 @@ class Digest:
             for split, rows in steps.items():
                 self._emit_steps(split, rows, result)
             self._phases.flush(offset_ns, result, last=last)
+            self.batches.flush(offset_ns, result, last=last)
             self._emit_device_waits(offset_ns, result, last=last)
+            if self.rank_waits is not None:
+                self.rank_waits.flush(result, last=last)
             result.read = self._readings.flush(result, last=last)
         return result
 
@@ -175,6 +225,7 @@ class Digest:
         self._newest_ns = time_ns
         if not group.axis:
             self._phases.logged(step, epoch, offset_ns, result)
+            self.batches.logged(step, epoch, offset_ns, result)
             # Noted here: the step's end, which makes the span, comes after its points.
             if not _all_finite(values.values()):
                 self._bad_steps[step] = None
@@ -206,6 +257,11 @@ class Digest:
             times, values = rows.phases.setdefault(name, ([], []))
             times.append(time_ns)
             values.append(spent_ns / NS)
+        if self.rank_waits is not None and loop.owns_step:
+            own_ns = self.rank_waits.own_ns(split, time_ns, step, epoch, fetch_ns, end_ns)
+            if own_ns is not None:
+                rows.busy[0].append(time_ns)
+                rows.busy[1].append(own_ns / NS)
         usual = self.usual.get(split)
         if usual is None:
             usual = self.usual[split] = UsualStep()
@@ -218,6 +274,13 @@ class Digest:
             remarkable = "sampled"
         phases = [(passage.name, passage.start_ns, passage.end_ns) for passage in passages]
         facts = StepFacts(split, step, epoch, fetch_ns, ready_ns, end_ns, phases, remarkable)
+        if loop.thread in self.batches.waiting:
+            facts.batches = self.batches.of_step(loop, facts, offset_ns, rows.batches, result)
+        if loop.owns_step:
+            facts.samples, facts.tokens, facts.ends_update = self._amounts.of_step(loop, step)
+            facts.has_device_clock = loop.timer is not None
+        else:
+            facts.owns_step = False
         result.steps.append(facts)
         self.last_step = facts
         if len(rows.rows) >= POINTS_PER_LINE:
@@ -230,9 +293,12 @@ class Digest:
             own_column("dl.step.time", rows.times_ns, durations, attributes),
             own_column("dl.data.wait.time", rows.times_ns, waits, attributes),
         ]
+        if rows.busy[0]:
+            columns.append(own_column("dl.rank.busy.time", *rows.busy, attributes))
         for name, (times_ns, values) in rows.phases.items():
             shared = rows.times_ns if len(times_ns) == len(rows.times_ns) else times_ns
             columns.append(own_column("dl.phase.time", shared, values, (*attributes, (PHASE, name))))
+        columns.extend(batch_columns(rows.batches, rows.times_ns, attributes))
         result.points += sum(len(column.values) for column in columns)
         columns.extend(sibling_columns(rows, [attributes]))
         result.blocks.append(columns)
@@ -254,6 +320,7 @@ class Digest:
                         result.lost["still on the device at the end"] += 1
                     else:
                         by_split.setdefault(loop.split, Rows()).add(ready_ns + offset_ns, step, epoch, elapsed_s)
+                        result.device_waits.append((loop.split, step, elapsed_s))
             self._device_waits.popleft()
         for split, rows in by_split.items():
             attributes: SeriesAttributes = ((SPLIT, split), (CLOCK, "device"))
@@ -277,6 +344,10 @@ def _all_finite(values: Iterable[Any]) -> bool:
         return False
 
 
+# Of an entry that nobody has digested; one for those that are not named.
+_POINTS_OF: Final = {StepLoop: 2, BatchSource: POINTS_OF_A_BATCH, BatchSize: 0}
+
+
 def points_in(entries: list[Any]) -> int:
     """Count the points of entries that nobody will digest: those of `log`, two for a step, one for a phase."""
     count = 0
@@ -286,5 +357,5 @@ def points_in(entries: list[Any]) -> int:
         if kind is PointGroup:
             count += len(values) + len(deferred or ())
         else:
-            count += 2 if kind is StepLoop else 1
+            count += _POINTS_OF.get(kind, 1)
     return count

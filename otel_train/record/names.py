@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_train.record.entries import SeriesAttributes
-from otel_train.semconv import SPLIT
+from otel_train.semconv import AXIS, METRICS, SPLIT
 
 PREFIX: Final = "train."
+# A key that is no metric of the user's: how many optimizer steps were done, beside the number of the batch.
+OPTIMIZER_STEP_KEY: Final = "optimizer_step"
+OPTIMIZER_STEP: Final = "dl.optimizer.step"
 SPLIT_ALIASES: Final = {
     "train": "train",
     "training": "train",
@@ -78,6 +81,17 @@ def series_name(key: str, split: str | None = None) -> SeriesName:
     return SeriesName(PREFIX + (cleaned[:MAX_KEY_LENGTH] or "_"), found, rest)
 
 
+def split_of(key: str, default: str | None = None) -> tuple[str, str | None]:
+    """Return a key without its split, and the split that it says, else the given one.
+
+    `val_loss` is ("loss", "val"), `Loss/train` ("Loss", "train"), `lr` ("lr", None).
+    """
+    named = series_name(key)
+    if named.key != key:
+        return named.key, named.split
+    return key, default
+
+
 def prometheus_spelling(name: str) -> str:
     """Return the name as a store that knows letters, digits and single underscores would spell it."""
     return _NOT_IN_PROMETHEUS.sub("_", name).strip("_")
@@ -92,6 +106,8 @@ class Series:
     description: str
     split: str
     key: str
+    # One of our own metrics, which the user's keys only fill: no summary, no best value.
+    is_own: bool = False
 
 
 class NameTable:
@@ -127,12 +143,17 @@ class NameTable:
 
     def _new(self, given: str, split: str | None, axis: str) -> tuple[Series, str]:
         key = str(given)  # `log` does not look at each key: a number may be one
+        if key == OPTIMIZER_STEP_KEY:
+            own: SeriesAttributes = ((AXIS, axis),) if axis else ()
+            series = Series(OPTIMIZER_STEP, own, METRICS[OPTIMIZER_STEP].description, "", key, is_own=True)
+            self._series[(given, split, axis)] = series
+            return series, ""
         named = series_name(key, split)
         place = (prometheus_spelling(named.name), named.split, axis)
         owner = self._owners.setdefault(place, key)
         attributes: list[tuple[str, str]] = [(SPLIT, named.split)] if named.split else []
         if axis:
-            attributes.append(("axis", axis))
+            attributes.append((AXIS, axis))
         warning = ""
         if owner != key:
             attributes.append(("key", key))

@@ -22,12 +22,14 @@ BESIDE: Final = 2
 class Phase:
     """A context manager for one name and thread, used again for each step; may be entered within itself."""
 
-    __slots__ = ("_log", "_outer", "_start_ns", "name", "thread")
+    __slots__ = ("_log", "_outer", "_start_ns", "aside", "name", "thread")
 
     def __init__(self, name: str, log: PointLog) -> None:
         self.name = name
         self._log = log
         self.thread = threading.get_ident()
+        # What the run does within it where that is no training: evaluation, checkpoint; else "".
+        self.aside = ""
         self._start_ns = 0
         self._outer: list[int] = []
 
@@ -54,6 +56,11 @@ class Phase:
     def is_open(self) -> bool:
         """Whether its thread is within it."""
         return self._start_ns != 0
+
+    @property
+    def open_since_ns(self) -> int:
+        """The monotonic time at which its thread entered it, 0 where it is not within."""
+        return self._start_ns
 
 
 class PhaseTable(threading.local):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_train.clock import wall_ns
 from otel_train.record.buffer import Buffer
 from otel_train.record.deferred import DeferredValues, DeviceReader
-from otel_train.record.names import SPLIT_ALIASES, NameTable, normalise_split
+from otel_train.record.names import OPTIMIZER_STEP_KEY, SPLIT_ALIASES, NameTable, normalise_split
 from otel_train.record.numbers import SAFE, freeze_all, freeze_tensors, is_device_tensor
 from otel_train.record.thinning import Thinner
 from otel_train.semconv import DEFAULT_AXIS
@@ -60,10 +60,14 @@ class PointLog:
         # The open loops that own the present step, with their threads; and the step that each such thread is at.
         self.loops: dict[object, int] = {}
         self._thread_steps: dict[int, int] = {}
+        # Called in the thread of a training loop when it begins.
+        self.on_loop: Callable[[], None] | None = None
         # How many loops of any kind are open in a thread: its phases belong to their steps.
         self.looping: dict[int, int] = {}
         # What stands at the present step, call by call: almost always one or two.
         self.recent: list[tuple[str | None, Mapping[str, Any]]] = []
+        # Told of each optimizer step that is said with the numbers.
+        self.on_optimizer_step: Callable[[int], None] | None = None
         self._warn = warn
         self._warned: set[str] = set()
         self._thinner = thinner
@@ -94,6 +98,7 @@ class PointLog:
             and self._thinner is None
             and "step" not in values
             and "epoch" not in values
+            and OPTIMIZER_STEP_KEY not in values
         ):
             kept: dict[str, Any] | None
             if SAFE.issuperset(map(type, values.values())):
@@ -151,6 +156,9 @@ class PointLog:
         step = self._whole(step, "step")
         epoch = self._whole(epoch, "epoch")
         epoch = self.epoch if epoch is None else epoch
+        done = values.get(OPTIMIZER_STEP_KEY)
+        if type(done) is int and self.on_optimizer_step is not None:
+            self.on_optimizer_step(done)
         axis = "" if axis in (None, DEFAULT_AXIS) else str(axis)
         split = None if split is None else normalise_split(str(split))
         narrow = on_device = False
@@ -286,6 +294,8 @@ class PointLog:
                     # It went without this while it was alone.
                     self._thread_steps.setdefault(other, self.step)
                 self.loops[loop] = thread
+        if owns_step and self.on_loop is not None:
+            self.on_loop()
         return thread
 
     def next_step(self, thread: int, first: int | None) -> int:
@@ -307,6 +317,14 @@ class PointLog:
         self.used = True
         self.recent.clear()
         return step
+
+    def present_size(self) -> tuple[int | None, int | None]:
+        """Return samples and tokens of the batch that this thread's loop is at; None for what is not known."""
+        thread = threading.get_ident()
+        for loop, of in list(self.loops.items()):
+            if of == thread:
+                return getattr(loop, "size", (None, None))
+        return None, None
 
     def leave_loop(self, loop: object, thread: int) -> None:
         """Give the present step back to plain `log`, which knows from `recent` what already stands at it."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
 from otel_train.clock import mono_ns
+from otel_train.record.amounts import FIRST_BATCH, NEXT_BATCH
+from otel_train.record.batch_sizes import Look, Size, not_found_yet, split_size, way_to_size
 from otel_train.record.points import PointLog
 
 T = TypeVar("T")
@@ -35,6 +37,18 @@ class DeviceWait:
 DEVICE_WAIT = DeviceWait()
 
 
+class LoopMark:
+    """An open passage through a loop: when it began, when its last batch was there, and what size that has."""
+
+    __slots__ = ("began_ns", "ready_ns", "size")
+
+    def __init__(self) -> None:
+        # Of a loop told by calls both are times of the step under way, 0 between two steps.
+        self.began_ns = 0
+        self.ready_ns = 0
+        self.size: tuple[int | None, int | None] = (None, None)
+
+
 class StepLoop(Generic[T]):
     """An iterable over the batches of a loader; `len()` is that of the loader. Made by `Run.steps`."""
 
@@ -46,9 +60,11 @@ class StepLoop(Generic[T]):
         split: str = "train",
         start: int | None = None,
         owns_step: bool = True,
+        accumulate: int = 1,
         timer: Callable[[], DeviceTimer | None] = lambda: None,
         on_begin: Callable[[], Callable[[], None]] | None = None,
         on_loader_fault: Callable[[Exception], None] = lambda fault: None,
+        open_loader: Callable[[Iterable[T]], Iterator[T]] = iter,
     ) -> None:
         self._loader = loader
         self._log = log
@@ -59,9 +75,17 @@ class StepLoop(Generic[T]):
         # Called at the start of a loop beside training's; what it returns, at its end.
         self._on_begin = on_begin
         self._on_loader_fault = on_loader_fault
+        # Makes the loader's iterator: one that is watched, where it can be.
+        self._open_loader = open_loader
         self.timer: DeviceTimer | None = None
         # Where phases of this loop are found: those of the same thread, within a step's times.
         self.thread = 0
+        # Micro-batches of one optimizer step.
+        self.accumulate = accumulate
+        # The writer's: where its numbering began, and samples and tokens of its batches.
+        self.first_step: int | None = None
+        self.size: tuple[int | None, int | None] = (None, None)
+        self._sized = False
 
     def __len__(self) -> int:
         if isinstance(self._loader, Sized):
@@ -76,18 +100,32 @@ class StepLoop(Generic[T]):
         log = self._log
         buffer = log.buffer
         extend = buffer.extend
-        open_loop = object()
+        open_loop = LoopMark()
         thread = self.thread = log.enter_loop(open_loop, owns_step=True)
         first, step = self._start, 0
+        look: Look | None = not_found_yet
+        size: Size = None
         timer = self.timer = _quietly(self._timer)
         marks: list[Any] = []
         ready_ns = 0
-        fetch_ns = mono_ns()
+        fetch_ns = open_loop.began_ns = mono_ns()
         try:
-            for batch in self._loader if timer is None else _marked(self._loader, timer, marks):
+            batches = self._open_loader(self._loader)
+            for batch in batches if timer is None else _marked(batches, timer, marks):
                 step = log.next_step(thread, first)
                 first = None
-                ready_ns = mono_ns()
+                ready_ns = open_loop.ready_ns = mono_ns()
+                if look is not None:
+                    try:
+                        seen = look(batch)
+                    except Exception:  # noqa: BLE001 - a batch of another kind, or the first
+                        begins = look is not_found_yet
+                        look, size = _quietly(_look_anew, batch) or (None, None)
+                        self._resize(open_loop, step, size, begins=begins)
+                    else:
+                        if seen != size:
+                            size = seen
+                            self._resize(open_loop, step, size)
                 if timer is not None and len(buffer.entries) < buffer.capacity_slots:
                     extend((DEVICE_WAIT, step, log.epoch, ready_ns, self, tuple(marks)))
                 yield batch
@@ -118,7 +156,7 @@ class StepLoop(Generic[T]):
         ready_ns = 0
         fetch_ns = mono_ns()
         try:
-            for batch in self._loader:
+            for batch in self._open_loader(self._loader):
                 index += 1
                 ready_ns = mono_ns()
                 yield batch
@@ -139,6 +177,18 @@ class StepLoop(Generic[T]):
             if at_end is not None:
                 _quietly(at_end)
 
+    def _resize(self, mark: LoopMark, step: int, size: Size, *, begins: bool = False) -> None:
+        """Note the size of the batches from this one on."""
+        log = self._log
+        buffer = log.buffer
+        samples, tokens = mark.size = split_size(size)
+        if size is None and self.accumulate == 1 and not self._sized:
+            # That nothing is known is known.
+            return
+        self._sized = True
+        if len(buffer.entries) < buffer.capacity_slots:
+            buffer.extend((FIRST_BATCH if begins else NEXT_BATCH, step, log.epoch, samples, tokens, self))
+
     def _end_last(self, step: int, fetch_ns: int, ready_ns: int) -> None:
         """Record the step within which a loop was left."""
         log = self._log
@@ -147,6 +197,11 @@ class StepLoop(Generic[T]):
             buffer.extend((self, step, log.epoch, fetch_ns, ready_ns, mono_ns()))
         else:
             buffer.drop(log.overflow_cause, 2)
+
+
+def _look_anew(batch: Any) -> tuple[Look | None, Size]:
+    look = way_to_size(batch)
+    return look, None if look is None else look(batch)
 
 
 def _marked(loader: Iterable[T], timer: DeviceTimer, marks: list[Any]) -> Iterator[T]:

@@ -201,6 +201,8 @@ class Artifacts:
                 if iterations is not None:
                     record["iterations"] = iterations
                 self._keep_model(record, span, "checkpoint.saved")
+                if isinstance(record.get("size"), int):
+                    run.log_sink.emit_samples(wall_ns(), [Sample("dl.checkpoint.size", record["size"])])
 
         run.session.pool.submit(describe_checkpoint, _lasting(path), then=keep)
 

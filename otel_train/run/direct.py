@@ -72,7 +72,7 @@ class DirectOpening(Opening):
         opened = Opened(new_run_id(SYSTEM), 1, None)
         if self.ranks.shared:
             if self._store is not None:
-                self._store.publish(self.ranks, opened.run_id, opened.attempt, self._sequence)
+                self._store.publish(self.ranks, opened.run_id, opened.attempt, self._sequence, self.traceparent)
             else:
                 opened.notice = f"the other ranks cannot learn the id of run {opened.run_id}: {_HOW_TO_JOIN}"
         return opened
@@ -89,7 +89,7 @@ class DirectOpening(Opening):
         if self.given_up.is_set():
             return None
         if found is not None:
-            return Opened(found.run_id, found.attempt, None)
+            return Opened(found.run_id, found.attempt, None, traceparent=found.traceparent)
         return self._alone(f"rank {self.ranks.rank} saw no run id of rank 0 in the job's store")
 
     def _alone(self, why: str) -> Opened:

@@ -9,7 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from otel_train.record.open_loop import NoLoop
 from otel_train.record.phases import NoPhase
+from otel_train.run.adapting import NoCheckpoint
 from otel_train.run.run import Run
 from otel_train.run.stage import NoStage
 from otel_train.run.verdict import check_status
@@ -34,6 +36,7 @@ class DisabledRun(Run):
     epoch = None
     path = Path()
     present_stage = None
+    stores_common = False
     place = None
 
     @property
@@ -56,6 +59,20 @@ class DisabledRun(Run):
         """Record nothing."""
 
     def steps(self, loader: Iterable[Any], **about: Any) -> Any:
+        """Return the loader itself."""
+        return loader
+
+    def check_samples(self, batch: Any, **about: Any) -> None:
+        """Check nothing."""
+
+    def watch(self, model: Any, optimizer: Any = None, **about: Any) -> Any:
+        """Watch nothing."""
+        return NoWatch()
+
+    def unwatch(self, model: Any = None) -> None:
+        """There is nothing to end."""
+
+    def watch_data(self, loader: Iterable[Any], **about: Any) -> Any:
         """Return the loader itself."""
         return loader
 
@@ -84,6 +101,24 @@ class DisabledRun(Run):
 
     def log_checkpoint(self, path: str | PathLike[str], **about: Any) -> None:
         """Record nothing."""
+
+    def open_loop(self, **about: Any) -> Any:
+        """Record nothing."""
+        return NoLoop()
+
+    def writing_checkpoint(self, path: str | PathLike[str], **about: Any) -> Any:
+        """Record nothing."""
+        return NoCheckpoint(path)
+
+    def count(self, *, samples: Any = None, tokens: Any = None) -> None:
+        """Count nothing."""
+
+    def flops(self, *, per_sample: Any = None, per_token: Any = None, per_step: Any = None, peak: Any = None) -> None:
+        """Take nothing."""
+
+    def count_flops(self, **about: Any) -> AbstractContextManager[None]:
+        """Count nothing."""
+        return nullcontext()
 
     def log_base_model(self, path_or_name: str | PathLike[str]) -> None:
         """Record nothing."""
@@ -118,6 +153,17 @@ class DisabledRun(Run):
         """End; nothing was recorded. ConfigError for an unknown status, as everywhere."""
         check_status(status)
         self.finished = True
+
+
+class NoWatch:
+    """A watch of nothing."""
+
+    closed = True
+    model = None
+    labels = ()
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
 
 _NO_PHASE = NoPhase()

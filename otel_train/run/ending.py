@@ -45,6 +45,8 @@ class ProcessEnd:
         # What was seen before the interpreter began to end, and where each run was then.
         self._fault: BaseException | None = None
         self._exit_code: int | None = None
+        # Whether that exit is how somebody answers to Ctrl-C.
+        self._interrupted = False
         self._places: dict[int, object] = {}
         self._signal_ns = 0
         # Runs that are being closed, and whether a default SIGTERM came meanwhile.
@@ -120,6 +122,7 @@ class ProcessEnd:
         # `raise SystemExit` passes by this; inside of `with init()` it is seen all the same.
         if _is_main_thread():
             self._exit_code, self._places = exit_code_of(status), _places()
+            self._interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt) and self._exit_code != 0
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._signal_ns = mono_ns()
@@ -146,6 +149,8 @@ class ProcessEnd:
                 run.finish()
             elif fault is not None and not isinstance(fault, KeyboardInterrupt):
                 run.finish(exception=fault, exit_code=1)
+            elif self._interrupted and fault is None:
+                run.finish("interrupted", reason="KeyboardInterrupt", exit_code=exit_code)
             else:
                 run.finish(exception=fault, exit_code=exit_code)
         if isinstance(fault, KeyboardInterrupt):

@@ -23,6 +23,8 @@ class Events:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        # The exception that was told last, with its samples, on its way up through the loop that asked for the batch.
+        self._told = 0
 
     def emit(
         self,
@@ -58,11 +60,22 @@ class Events:
 
     def loader_failed(self, fault: Exception) -> None:
         """Write that fetching a batch failed; the exception itself passes through."""
+        told, self._told = self._told, 0
+        if told != id(fault):
+            self._write_failed(fault, "", "", {})
+
+    def batch_failed(self, fault: Exception, place: str, said: str, attributes: Mapping[str, AttributeValue]) -> None:
+        """Write the same of a watched loader: with the place in words, what was said there, and its attributes."""
+        self._write_failed(fault, place, said, attributes)
+        # Without a reference, which would keep the batches of all frames alive that it went through.
+        self._told = id(fault)
+
+    def _write_failed(self, fault: Exception, place: str, said: str, attributes: Mapping[str, AttributeValue]) -> None:
         run = self._run
         with run.guard("steps"):
-            body = f"the data loader raised {type(fault).__name__}: {message_of(fault)}"
-            attributes = {**run.position(), **self.exception(fault)}
-            self.emit("health.data_loading", body, attributes)
+            where = f" {place}" if place else ""
+            body = f"the data loader raised {type(fault).__name__}{where}: {said or message_of(fault)}"
+            self.emit("health.data_loading", body, {**run.position(), **attributes, **self.exception(fault)})
 
     def exception(self, fault: BaseException) -> dict[str, AttributeValue]:
         """Return type, message and traceback as the semantic conventions name them; the sink redacts secrets."""

@@ -26,6 +26,7 @@ from otel_train.run.ending import PROCESS_END, at_end_of_worker
 from otel_train.run.opening import Opening
 from otel_train.run.run import Run
 from otel_train.run.session import Session
+from otel_train.run.trace_environ import TRACE_ENVIRONMENT, traceparent
 from otel_train.runlog.folder import check_run_id
 
 _log = logging.getLogger("otel_train")
@@ -71,9 +72,10 @@ def start(
         project=project_text,
         ranks=ranks,
         redactor=redactor,
-        environ=environ,
+        environ=TRACE_ENVIRONMENT.inherited(environ),
         seed=seeds,
     )
+    opening.traceparent = traceparent(session.spans.own)
     run = _open(checked, session, run_config, opening)
     current.register(run)
     PROCESS_END.install()

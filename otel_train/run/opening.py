@@ -44,6 +44,8 @@ class Opened:
     notice: str = ""
     # A rank other than 0 that found nobody to join.
     alone: bool = False
+    # On another rank the span that stands for the run of rank 0, as `TRACEPARENT` spells it.
+    traceparent: str = ""
 
     @property
     def placed(self) -> Place:
@@ -75,6 +77,8 @@ class Opening:
         self._resume = resume
         self._project = project
         self._sequence = sequence
+        # What rank 0 tells the others of its trace.
+        self.traceparent = ""
         # Set when the run has ended before its id was known: then nobody waits for that any more.
         self.given_up = threading.Event()
         self._launch = LaunchFolder(root)
@@ -103,9 +107,10 @@ class Opening:
             target, automatic = former_launch.run_id, True
         opened = self._create(document) if target is None else self._continue(target, automatic)
         if self.ranks.shared:
-            self._launch.publish(self.ranks, opened.run_id, opened.attempt, self._sequence)
+            told = self.ranks, opened.run_id, opened.attempt, self._sequence, self.traceparent
+            self._launch.publish(*told)
             if self._store is not None:
-                self._store.publish(self.ranks, opened.run_id, opened.attempt, self._sequence)
+                self._store.publish(*told)
         if self.ranks.resume_key:
             self._launch.remember(resume_note(self.ranks.resume_key, self._project), opened.run_id, opened.attempt)
         return opened
@@ -171,7 +176,9 @@ class Opening:
             return None
         if found is not None:
             folder = RunFolder(self.root / found.run_id)
-            return self._take(folder, found.run_id, found.attempt)
+            opened = self._take(folder, found.run_id, found.attempt)
+            opened.traceparent = found.traceparent
+            return opened
         opened = self._create(document)
         opened.alone = True
         opened.notice = (

@@ -13,7 +13,7 @@ class Progress:
     """For the training thread to note where loops begin, for the writer's thread to ask; a step itself costs nothing.
 
     Known where the script goes through `run.epochs` over something that has a length, or through one `run.steps` over
-    such a loader; with a loop of epochs by hand nobody knows how many there will be.
+    such a loader; with a loop of epochs by hand nobody knows how many there will be, unless `known_end` says it.
     """
 
     def __init__(self, points: PointLog) -> None:
@@ -26,6 +26,22 @@ class Progress:
         self._before = 0
         self._batches = 0
         self._loops = 0
+        # Of the whole training, where somebody has said it: steps with the number of the first, or epochs.
+        self._known_steps: tuple[int, int] | None = None
+        self._known_epochs = 0
+        # What was done already when this attempt's first loop began.
+        self.began_at = 0.0
+
+    def known_end(self, *, steps: int | None = None, first: int = 0, epochs: int | None = None) -> None:
+        """Take the length of the whole training, earlier attempts included.
+
+        In `steps` as the run counts them, `first` being the number of the very first; or in `epochs` from 0 on, each
+        of one loop over steps. None where that is not known.
+        """
+        self._known_steps = None if not steps else (first, steps)
+        self._known_epochs = epochs or 0
+        if self._loops <= 1:
+            self.began_at = self._share_before()
 
     def epochs_begin(self, loop: object, epochs: Iterable[Any]) -> None:
         """Note that a loop over epochs begins; one within another says nothing of the whole."""
@@ -55,13 +71,29 @@ class Progress:
         if not self._total:
             self._begin()
         self._batches = _length(loader)
+        if self._loops == 1:
+            self.began_at = self._share_before()
 
     def share(self) -> float | None:
         """Return what is done of the whole, 0 to 1; None where that is not known."""
-        begun = (self._points.step - self._before) / self._batches if self._batches else 0.0
+        points = self._points
+        if self._known_steps is not None:
+            first, steps = self._known_steps
+            return min(max(points.step + points.used - first, 0) / steps, 1.0)
+        begun = (points.step - self._before) / self._batches if self._batches else 0.0
+        if self._known_epochs:
+            return min(((points.epoch or 0) + min(max(begun, 0.0), 1.0)) / self._known_epochs, 1.0)
         if self._total:
             return min((self._done + min(max(begun, 0.0), 1.0)) / self._total, 1.0)
         return begun if self._loops == 1 and 0 < begun <= 1 else None
+
+    def _share_before(self) -> float:
+        """Return what was done before the first loop of this attempt."""
+        if self._known_steps is not None:
+            return self.share() or 0.0
+        if self._known_epochs:
+            return min((self._points.epoch or 0) / self._known_epochs, 1.0)
+        return self._done / self._total if self._total else 0.0
 
     def samples(self) -> list[Sample]:
         """Return the reading for a heartbeat."""

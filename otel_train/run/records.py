@@ -11,6 +11,8 @@ from otel_train.lineage.project import default_run_name
 from otel_train.runlog.processes import Processes
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
     from otel_train.config import Settings
     from otel_train.lineage.ranks import Ranks
     from otel_train.lineage.redact import Redactor
@@ -66,3 +68,11 @@ def new_entry(
         "environment": {},
         "seed": seed,
     }
+
+
+def trace_entry(own: SpanContext, above: SpanContext | None) -> dict[str, Any]:
+    """Return the place of the span that stands for the run, and of the one above it, for the attempt's entry."""
+    entry: dict[str, Any] = {"trace_id": f"{own.trace_id:032x}", "span_id": f"{own.span_id:016x}"}
+    if above is not None:
+        entry["parent"] = {"trace_id": f"{above.trace_id:032x}", "span_id": f"{above.span_id:016x}"}
+    return entry

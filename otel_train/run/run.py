@@ -11,11 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from otel_train.errors import ConfigError
+from otel_train.record.amounts import AmountLog
 from otel_train.record.buffer import Buffer
 from otel_train.record.deferred import cuda_timer
 from otel_train.record.digest import Digest
 from otel_train.record.entries import AttributeValue, LogEntry
 from otel_train.record.names import NameTable, normalise_split
+from otel_train.record.optimizer_steps import OptimizerSteps, micro_batches
 from otel_train.record.phases import NoPhase, Phase, PhaseTable
 from otel_train.record.points import PointLog
 from otel_train.record.steps import StepLoop
@@ -29,12 +31,16 @@ from otel_train.run.epochs import EpochLoop
 from otel_train.run.events import Events, without_none
 from otel_train.run.facts import RunFacts
 from otel_train.run.guard import Guard, Warner
+from otel_train.run.loaders import loaders_of, opener
 from otel_train.run.looking import LookingInside
+from otel_train.run.memory import RunMemory
 from otel_train.run.progress import Progress
+from otel_train.run.rank_watching import wait_measures
 from otel_train.run.session import Session
 from otel_train.run.stage import Paths, Stage
 from otel_train.run.verdict import Flight, check_status
 from otel_train.semconv import STAGE
+from otel_train.watch.flops import Flops
 
 if TYPE_CHECKING:
     from otel_train.config import Settings
@@ -68,10 +74,17 @@ class Run(RunFacts, LookingInside):
         self.spans = session.spans
         self.log_sink = session.sink
         self.events = Events(self)
+        self.loaders = loaders_of(self)
+        self.rank_waits = wait_measures(self)
         self._artifacts = Artifacts(self)
         self._phases = PhaseTable()
         self.activity = Activity(self)
         self.progress = Progress(self.points)
+        self.optimizer_steps = OptimizerSteps()
+        self.points.on_optimizer_step = lambda done: self.optimizer_steps.note("log", done)
+        self.amounts = AmountLog(self.points, aside=lambda: self.activity.is_evaluating)
+        self.flop_count = Flops()
+        self.memory = RunMemory(self)
         self._stages: list[str] = []
         self._ending = threading.Lock()
         self._muted = not session.ranks.is_main and settings["log_ranks"] == "main"
@@ -109,6 +122,11 @@ class Run(RunFacts, LookingInside):
         """Store what this rank logs: there is no rank 0 that does it for all."""
         self._muted = False
 
+    @property
+    def stores_common(self) -> bool:
+        """Whether this rank stores what is the same on all ranks."""
+        return not self._muted
+
     def _log_muted(self, values: object) -> None:
         self.points.buffer.drop("not rank 0", len(values) if isinstance(values, Mapping) else 1)
         self.warn(
@@ -141,25 +159,36 @@ class Run(RunFacts, LookingInside):
 
     # Loops -----------------------------------------------------------------------------------------------------------
 
-    def steps(self, loader: Iterable[T], *, split: str = "train", start: int | None = None) -> StepLoop[T]:
+    def steps(
+        self, loader: Iterable[T], *, split: str = "train", start: int | None = None, accumulate: int | None = None
+    ) -> StepLoop[T]:
         """Iterate over a loader's batches as steps: each is numbered, and timed with its wait for data.
 
         Numbering goes on from epoch to epoch; `start` sets the first. With another split than train the batches are
         timed under that split, within a span, and the run's step stays where it is.
+
+        How many samples a batch has is seen by its shape, and its tokens where it has `input_ids`, padding included;
+        `count` says both better. With `accumulate` that many batches (micro-batches) make one optimizer step; those
+        at the end of the loop that are too few make none.
         """
         split = normalise_split(str(split))
         owns_step = split == "train"
+        together = micro_batches(accumulate)
         if owns_step:
             self.progress.steps_begin(loader)
+            if accumulate is not None:
+                self.optimizer_steps.accumulates(together, self.points)
         return StepLoop(
             loader,
             self.points,
             split=split,
             start=start,
             owns_step=owns_step,
+            accumulate=together,
             timer=cuda_timer if owns_step else lambda: None,
             on_begin=None if owns_step else lambda: self.activity.evaluation(split),
             on_loader_fault=self.events.loader_failed,
+            open_loader=opener(self, split),
         )
 
     def epochs(self, epochs: int | Iterable[int], *, start: int = 0) -> EpochLoop:
@@ -272,10 +301,12 @@ class Run(RunFacts, LookingInside):
         """Note an open stage; its event belongs to its span."""
         stage.parent = self._stages[-1] if self._stages else None
         self._stages.append(stage.name)
+        self.activity.stage_begins(stage)
         self.events.emit("stage.start", f"stage {stage.name} began", {STAGE: stage.name}, span=span)
 
     def stage_ended(self, stage: Stage, span: Any) -> None:
         """Record an ended stage once its files are hashed."""
+        self.activity.stage_ends(stage)
         if stage.name in self._stages:
             self._stages.remove(stage.name)
         self._artifacts.stage(stage, span)
@@ -337,4 +368,5 @@ class Run(RunFacts, LookingInside):
         self.finished = True
         self.points.buffer.kill()
         self.points.overflow_cause = "in a forked child"
+        self.loaders.forget()
         self.session.abandon()

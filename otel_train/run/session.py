@@ -24,12 +24,14 @@ from otel_train.run.ending import PROCESS_END
 from otel_train.run.events import is_out_of_memory
 from otel_train.run.opening import Opened, Opening
 from otel_train.run.prometheus import RunPrometheus
-from otel_train.run.records import new_document, new_entry
+from otel_train.run.rank_watching import RankWatching, stop_measuring
+from otel_train.run.records import new_document, new_entry, trace_entry
 from otel_train.run.run_file import RunFile
 from otel_train.run.sending import Sending
 from otel_train.run.sink import RunSink
 from otel_train.run.spans import RunSpans
 from otel_train.run.surroundings import Surroundings
+from otel_train.run.trace_environ import TRACE_ENVIRONMENT
 from otel_train.run.verdict import Ending, judge, message_of
 from otel_train.runlog.recorder import Recorder, RunTrace
 from otel_train.sources.console import Console
@@ -72,7 +74,8 @@ class Session:
         self.name = settings["name"] or ""
         console = Console(settings["console"], level=settings["console_level"]) if settings["console"] else None
         self.sink = RunSink(level=settings["log_level"], console=console, redactor=redactor)
-        self.spans = RunSpans({}, self.sink.emit_sdk_span, self.sink.emit_span, environ)
+        self.spans = RunSpans({}, self.sink.emit_sdk_span, self.sink.emit_span, environ, main=ranks.is_main)
+        self.rank_watching = RankWatching()
         self.pool = HashPool()
         self.opened_now: Opened | None = None
         self.file: RunFile = RunFile.detached(redactor.text)
@@ -135,7 +138,11 @@ class Session:
             ranks=self.ranks,
             environ=self.environ,
         )
-        marked = self.spans.mark_run(self.name, {"run_id": opened.run_id, "run_attempt": opened.attempt})
+        marked, above = self.spans.mark_run(
+            self.name, {"run_id": opened.run_id, "run_attempt": opened.attempt}, opened.traceparent
+        )
+        self.file.set_attempt(trace=trace_entry(marked, above))
+        TRACE_ENVIRONMENT.enter(self, marked)
         recorder = Recorder(
             None if place is None else place.rank_folder,
             resource,
@@ -146,7 +153,7 @@ class Session:
             flush_interval_s=self.settings["flush_interval_s"],
             segment_bytes=self.settings["segment_size"],
             max_run_bytes=self.settings["max_run_size"],
-            on_cycle=self._cycle,
+            on_cycle=lambda: self._cycle(run),
             on_heartbeat=lambda: [*self.sending.samples(), *run.progress.samples()],
             on_event=self.sink.show_health,
             new_watcher=lambda: _watcher_of(run, opened.former, main=main),
@@ -155,6 +162,8 @@ class Session:
         self.sink.attach(recorder)
         with run.guard("prometheus_port"):
             self.prometheus.start(run, resource, recorder)
+        with run.guard("ranks"):
+            self.rank_watching.open(run, opened)
         recorder.start()
         with run.guard("sending"):
             self.sending.start(opened, recorder)
@@ -164,11 +173,14 @@ class Session:
             run.events.notice(opened.notice)
             _log.info("%s", opened.notice)
 
-    def _cycle(self) -> None:
+    def _cycle(self, run: Run) -> None:
         """Do what is due on the writer's thread, each time that it has written."""
         self.sending.wake()
+        self.rank_watching.cycle()
         self.file.flush()
         self.surroundings.cycle()
+        run.loaders.look()
+        run.memory.look()
 
     # Reading -------------------------------------------------------------------------------------------------------
 
@@ -238,6 +250,11 @@ class Session:
 
     def _quiet(self, run: Run, budget_s: float) -> None:
         """Have everything that still records hand over what it has, and end."""
+        run.unwatch()
+        run.loaders.close()
+        run.memory.close()
+        TRACE_ENVIRONMENT.leave(self)
+        stop_measuring(run)
         self.surroundings.collect(last=True)
         current.unregister(run)
         self.surroundings.uninstall()
@@ -247,6 +264,8 @@ class Session:
             run.events.notice(f"{unhashed} checksums were not ready at the end and are missing", "WARN")
 
     def _finalise(self, run: Run, ending: Ending, deadline_ns: int) -> None:
+        with run.guard("ranks"):
+            self.rank_watching.ending(ending.status, ending.reason)
         self._write_end(run, ending)
         run.points.buffer.capacity_slots = -1
         run.points.overflow_cause = "after the end"
@@ -294,6 +313,9 @@ class Session:
         self.file.set_attempt(**ended, accounting=recorder.accounting.to_dict())
         self.file.set(status=ended["status"], ended=ended["ended"], summary=summaries)
         self.file.flush()
+        self.rank_watching.close(ended["status"], ended["reason"])
+        # Again: a rank that ends early may have been opened meanwhile.
+        TRACE_ENVIRONMENT.leave(self)
         if opened.place is not None:
             opened.place.lock.release()
         if self._opening is not None:
@@ -311,7 +333,8 @@ class Session:
             attributes |= run.events.exception(ending.fault)
             if is_out_of_memory(ending.fault):
                 text = f"{type(ending.fault).__name__}: {message_of(ending.fault)}"
-                run.events.emit("health.out_of_memory", text, run.events.exception(ending.fault))
+                facts = {**run.events.exception(ending.fault), **run.memory.facts()}
+                run.events.emit("health.out_of_memory", text, facts)
         body = f"run {ending.status}" + (f": {ending.reason}" if ending.reason else "")
         if ending.reason:
             attributes["reason"] = ending.reason
@@ -319,7 +342,9 @@ class Session:
 
     def abandon(self) -> None:
         """In a forked child: drop everything without a lock, a join or a write."""
+        TRACE_ENVIRONMENT.forget()
         self.spans.abandon()
+        self.rank_watching.abandon()
         self.file.abandon()
         self.sending.abandon()
         self.prometheus.abandon()
@@ -331,6 +356,8 @@ class Session:
 
 
 def _watcher_of(run: Run, former: Mapping[str, Any] | None, *, main: bool) -> Watcher:
+    from otel_train.run.accounts import accounts_of
     from otel_train.run.watching import watcher_of
+    from otel_train.runlog.watcher import Watchers
 
-    return watcher_of(run, former, main=main)
+    return Watchers(watcher_of(run, former, main=main), accounts_of(run, former, main=main))

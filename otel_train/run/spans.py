@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import context as context_api
 from opentelemetry import trace
@@ -21,6 +21,10 @@ from otel_train.record.entries import AttributeValue, SpanEntry
 from otel_train.record.ids import new_span_id, new_trace_id
 from otel_train.run.verdict import message_of
 from otel_train.semconv import ANNOUNCES, SCOPE_NAME, TRUNCATED
+
+# Stages and epochs of one run in a trace that it shares with what else a script, or a sweep, starts: with their
+# announcements a tenth of what a store takes as one trace.
+MOST_IN_INHERITED: Final = 500
 
 
 class SystemIds(IdGenerator):
@@ -52,6 +56,8 @@ class RunSpans:
         take_span: Callable[[ReadableSpan], None],
         emit: Callable[[SpanEntry], None],
         environ: Mapping[str, str],
+        *,
+        main: bool = True,
     ) -> None:
         # Sampling is for high rates; a run has few spans of its own, and each counts, whatever a parent decided.
         self.provider = TracerProvider(
@@ -68,6 +74,11 @@ class RunSpans:
         self._open: dict[int, Span] = {}
         self._lock = threading.Lock()
         self._inherited = _inherited_context(environ)
+        # Other ranks than the main one leave their stages and epochs out of a trace that all of them share.
+        self._main = main
+        self._in_inherited = 0
+        # Drawn now, so that others can be told of it before there is a run.
+        self._own = self._draw(self.parent)
         self.run_context: trace.SpanContext | None = None
 
     def tracer_for(self, name: str, version: str | None) -> trace.Tracer:
@@ -77,16 +88,50 @@ class RunSpans:
             tracer = self._tracers[(name, version)] = self.provider.get_tracer(name, version)
         return tracer
 
-    def mark_run(self, name: str, attributes: Mapping[str, AttributeValue]) -> trace.SpanContext:
-        """Write the short span that stands for the run: nothing waits for an end that may never come."""
-        parent = trace.get_current_span(self._inherited).get_span_context() if self._inherited is not None else None
-        span = self.tracer.start_span(
-            "run", context=self._inherited or Context(), attributes={"dl.run.name": name, **_plain(attributes)}
+    @property
+    def parent(self) -> trace.SpanContext | None:
+        """The span that `TRACEPARENT` names, None without one."""
+        return None if self._inherited is None else trace.get_current_span(self._inherited).get_span_context()
+
+    @property
+    def own(self) -> trace.SpanContext:
+        """The place of the span that stands for the run, or will."""
+        return self._own
+
+    def mark_run(
+        self, name: str, attributes: Mapping[str, AttributeValue], under: str = ""
+    ) -> tuple[trace.SpanContext, trace.SpanContext | None]:
+        """Write the short span that stands for the run: nothing waits for an end that may never come.
+
+        It belongs under the span that `TRACEPARENT` names, else under that of rank 0, which `under` spells the same
+        way, else in a trace of its own. Returns its place and that of the span above it.
+        """
+        parent = self.parent
+        if parent is None and (told := _inherited_context({"TRACEPARENT": under})) is not None:
+            parent = trace.get_current_span(told).get_span_context()
+            self._own = self._draw(parent)
+        now_ns = wall_ns()
+        self._emit(
+            SpanEntry(
+                name="run",
+                trace_id=self._own.trace_id,
+                span_id=self._own.span_id,
+                parent_span_id=0 if parent is None else parent.span_id,
+                start_ns=now_ns,
+                end_ns=now_ns,
+                attributes={"dl.run.name": name, **attributes},
+            )
         )
-        span.end()
-        self.run_context = span.get_span_context()
-        assert parent is None or not parent.is_valid or self.run_context.trace_id == parent.trace_id
-        return self.run_context
+        self.run_context = self._own
+        return self._own, parent
+
+    def _draw(self, parent: trace.SpanContext | None) -> trace.SpanContext:
+        return trace.SpanContext(
+            trace_id=new_trace_id() if parent is None else parent.trace_id,
+            span_id=new_span_id(),
+            is_remote=False,
+            trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+        )
 
     def start(
         self,
@@ -96,11 +141,16 @@ class RunSpans:
         parent: Context | None = None,
         announce: bool = True,
     ) -> Span:
-        """Start a span under the active one, else under `TRACEPARENT`'s, else in a new trace linked to the run's."""
+        """Start a span under the active one, else under `TRACEPARENT`'s, else in a new trace linked to the run's.
+
+        A trace of `TRACEPARENT` gets the stages and epochs of one rank, and only so many: others share it.
+        """
         context = parent if parent is not None else context_api.get_current()
         links: Sequence[trace.Link] = ()
         if not _is_open(trace.get_current_span(context)):
-            context = self._inherited or Context()
+            joins = self._inherited is not None and self._main and self._in_inherited < MOST_IN_INHERITED
+            self._in_inherited += joins
+            context = self._inherited if joins and self._inherited is not None else Context()
             if self.run_context is not None:
                 links = (trace.Link(self.run_context),)
         span = self.tracer.start_span(name, context=context, attributes=_plain(attributes), links=links)

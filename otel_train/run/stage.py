@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_train.clock import mono_ns, wall_ns
 from otel_train.run.spans import Activation
+from otel_train.run.trace_environ import TRACE_ENVIRONMENT
 from otel_train.run.verdict import message_of
 from otel_train.semconv import STAGE
 
@@ -56,6 +57,7 @@ class Stage:
                 self.record.set_parameters(self._run.session.redactor.value("", self._parameters))
             self._span = self._run.spans.start(self.name, {STAGE: self.name})
             self._activation = Activation(self._span)
+            TRACE_ENVIRONMENT.enter(self, self._span.get_span_context())
             self._run.stage_began(self, self._span)
         return self
 
@@ -63,6 +65,7 @@ class Stage:
         self, kind: type[BaseException] | None, fault: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._run.guard("stage"):
+            TRACE_ENVIRONMENT.leave(self)
             if self._outputs is not None:
                 self.record.add_outputs(self._outputs)
             error = None if fault is None else f"{type(fault).__name__}: {message_of(fault)}"

@@ -71,14 +71,15 @@ class Surroundings:
                 compare(run, environment or {})
 
         self._environment = self._describing.submit(
-            lambda: describe(self._redactor, *self._start_machine(), self._environ, code=settings["git"]), then=keep
+            lambda: describe(self._redactor, *self._start_machine(run), self._environ, code=settings["git"]), then=keep
         )
 
-    def _start_machine(self) -> tuple[HostSampler, GpuSampler]:
+    def _start_machine(self, run: Run) -> tuple[HostSampler, GpuSampler]:
         from otel_train.run.machine import start_machine
 
         host, gpu, self._sampler = start_machine(
-            self._settings, self._ranks, self._machine_root, self._environ, self._sink
+            *(self._settings, self._ranks, self._machine_root, self._environ, self._sink),
+            lambda: run.digest.last_step is not None or run.points.used,
         )
         return host, gpu
 

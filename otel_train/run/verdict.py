@@ -53,6 +53,9 @@ def judge(
         status, reason = "killed", reason or "SIGTERM"
     if isinstance(fault, SystemExit):
         exit_code = exit_code_of(fault.code)
+        if exit_code and isinstance(fault.__context__, KeyboardInterrupt):
+            # Who caught Ctrl-C and left in good order, as frameworks do.
+            status, reason = status or "interrupted", reason or "KeyboardInterrupt"
     elif isinstance(fault, KeyboardInterrupt):
         status, reason = status or "interrupted", reason or "KeyboardInterrupt"
     elif fault is not None and not isinstance(fault, GeneratorExit):

@@ -66,6 +66,7 @@ class OwnMetrics:
             usual = self._digest.usual.get("train") or self._digest.usual[step.split]
             if usual.median_ns:
                 samples.append(Sample("dl.step.usual_time", usual.median_ns / NS_PER_S))
+        samples += self._digest.batches.workers()
         # Again, though unchanged: stores forget a series that is silent for some minutes.
         samples += [self._nonfinite_sample(*place) for place in self._nonfinite]
         for signal, name in _ACCOUNTS:

@@ -238,6 +238,9 @@ class Recorder:
         self._write_readings()
         mono_ns = self._clock.mono_ns()
         self._settle(mono_ns, ended=last)
+        if last:
+            # What who watches has to say of the end.
+            self._write_readings()
         # By the monotonic clock: when the wall clock is set back, the run must not fall silent.
         if last or self._next_heartbeat_ns is None or mono_ns >= self._next_heartbeat_ns:
             self._next_heartbeat_ns = mono_ns + HEARTBEAT_NS

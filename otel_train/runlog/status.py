@@ -19,6 +19,7 @@ from otel_train.runlog.lock import is_locked
 from otel_train.runlog.processes import Processes
 from otel_train.runlog.rebuild import ENDED, end_of
 from otel_train.runlog.segments import SIGNALS, list_segments
+from otel_train.semconv import SPLIT
 
 HEARTBEAT_LIMIT_S = 60.0
 _TAIL_BYTES = 4 << 20
@@ -49,13 +50,14 @@ def run_status(folder: RunFolder | Path | str, now_ns: int, processes: Processes
     processes = processes or Processes()
     attempt = _newest_attempt(run)
     number = attempt.get("attempt", 0)
-    seen_ns = _last_seen_ns(run, number)
+    seen_ns = last_sign_of_life_ns(run, number)
     started_ns = _time(attempt.get("started"))
     if _locked(run, number, processes):
         return Status("running", "", started_ns or seen_ns, seen_ns, number)
     if attempt.get("status") not in ENDED:
         # The end is written to the log before run.json: a run killed in between has ended all the same.
-        attempt = {**attempt, **_end_event(run, number)}
+        first = _first_rank(run, number)
+        attempt = {**attempt, **(end_event(first) if first else {})}
     state = attempt.get("status")
     if state in ENDED:
         code = attempt.get("exit_code")
@@ -133,8 +135,8 @@ def _first_rank(run: RunFolder, attempt: int) -> Path | None:
     return folders[0][2] if folders else None
 
 
-def _last_seen_ns(run: RunFolder, attempt: int) -> int:
-    """The newest time in the last lines of the first rank; where none can be read, when its files changed."""
+def last_sign_of_life_ns(run: RunFolder, attempt: int) -> int:
+    """Return the newest time in the last lines of the first rank; where none can be read, when its files changed."""
     folder = _first_rank(run, attempt)
     if folder is None:
         return 0
@@ -153,10 +155,9 @@ def _last_seen_ns(run: RunFolder, attempt: int) -> int:
     return newest or changed
 
 
-def _end_event(run: RunFolder, attempt: int) -> dict[str, Any]:
-    """Status, reason, exit code and time of a `run.end` event in the last lines of the first rank's log."""
-    folder = _first_rank(run, attempt)
-    segments = list_segments(folder, "logs") if folder else []
+def end_event(folder: Path) -> dict[str, Any]:
+    """Return status, reason, exit code and time of a `run.end` event in the last lines of a rank's log; else {}."""
+    segments = list_segments(folder, "logs")
     for line in reversed(_tail(segments[-1][1])) if segments else ():
         if b"run.end" not in line:
             continue
@@ -168,6 +169,23 @@ def _end_event(run: RunFolder, attempt: int) -> dict[str, Any]:
             if entry.event_name == "run.end":
                 return {**end_of(entry.attributes), "ended": iso(entry.time_ns)}
     return {}
+
+
+def last_step(folder: Path) -> int | None:
+    """Return the newest training step in the last lines of a rank's metrics; None where there is none."""
+    segments = list_segments(folder, "metrics")
+    for line in reversed(_tail(segments[-1][1])) if segments else ():
+        if b'"dl.step"' not in line:
+            continue
+        try:
+            found = [point for point, _ in decode_line(line, ("dl.step",)).points()]
+        except DamagedLine:
+            continue
+        steps = [point for point in found if dict(point.attributes).get(SPLIT, "train") == "train"]
+        if steps:
+            newest = max(steps, key=lambda point: point.time_ns)
+            return None if newest.value is None else int(newest.value)
+    return None
 
 
 def _tail(path: Path) -> list[bytes]:

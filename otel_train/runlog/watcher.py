@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,3 +40,40 @@ class Watcher(Protocol):
     def heartbeat(self, *, ended: bool) -> Sequence[Sample]:
         """Return present values and thresholds."""
         ...
+
+
+class Watchers:
+    """Several watchers as one. Each is asked, even where one before it raises; the first exception is raised then."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def take(self, digested: Digested) -> None:
+        """See points and steps."""
+        self._each(lambda watcher: watcher.take(digested))
+
+    def readings(self, time_ns: int, samples: Sequence[Sample]) -> None:
+        """See readings of the machine, made at one wall time."""
+        self._each(lambda watcher: watcher.readings(time_ns, samples))
+
+    def settle(self, wall_ns: int, mono_ns: int, *, ended: bool) -> Sequence[Finding]:
+        """Return what began or ended."""
+        found: list[Finding] = []
+        self._each(lambda watcher: found.extend(watcher.settle(wall_ns, mono_ns, ended=ended)))
+        return found
+
+    def heartbeat(self, *, ended: bool) -> Sequence[Sample]:
+        """Return present values and thresholds."""
+        samples: list[Sample] = []
+        self._each(lambda watcher: samples.extend(watcher.heartbeat(ended=ended)))
+        return samples
+
+    def _each(self, ask: Callable[[Watcher], None]) -> None:
+        first: Exception | None = None
+        for watcher in self._watchers:
+            try:
+                ask(watcher)
+            except Exception as fault:  # noqa: BLE001 - one must not cost the others
+                first = first or fault
+        if first is not None:
+            raise first

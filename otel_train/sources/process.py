@@ -75,7 +75,7 @@ class ProcessSampler:
 
     def _find_children(self) -> list[Any]:
         """Return the descendants; a process found earlier stays the same object, so that its start time is kept."""
-        pids = _descendants(self._proc, self._pid)
+        pids = descendants(self._proc, self._pid)
         if pids is None:
             pids = [child.pid for child in self._main.children(recursive=True)]
         found: dict[int, Any] = {}
@@ -175,7 +175,7 @@ class ProcessSampler:
         return answers
 
 
-def _descendants(proc: str, pid: int) -> list[int] | None:
+def descendants(proc: str, pid: int) -> list[int] | None:
     """Return the pids below a process as Linux lists them; None where it does not.
 
     psutil looks through all processes of the machine to find children: milliseconds on a cluster's node.

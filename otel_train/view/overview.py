@@ -25,6 +25,8 @@ _HEADLINES = {
 }
 # Health conditions that are told on top of the page.
 MOST_HEALTH = 20
+# Other events that are told there.
+TOLD = frozenset({"rank.lost", "attempt.ended", "data.worker_died", "gradient.nonfinite"})
 Metrics = Sequence[tuple[Effective, Summary]]
 _NAMES = {"otel_train.points": "points", "otel_train.logs": "log records", "otel_train.spans": "spans"}
 
@@ -171,6 +173,16 @@ def _health_notices(run: RunData) -> list[dict[str, str]]:
     return result
 
 
+def _happened_notices(run: RunData) -> list[dict[str, str]]:
+    """Return what happened to ranks and workers; health tells the rest."""
+    told = [row for row in run.happened if row.entry.event_name in TOLD]
+    told.sort(key=lambda row: row.entry.time_ns)
+    result = [{"kind": "bad", "text": f"{body_text(row.entry.body).rstrip('.')}."} for row in told[:MOST_HEALTH]]
+    if len(told) > MOST_HEALTH:
+        result.append({"kind": "warn", "text": f"{len(told) - MOST_HEALTH} more of that kind; see the log."})
+    return result
+
+
 def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
     """Return what a reader should know before looking at the curves, the worst first."""
     result: list[dict[str, str]] = []
@@ -178,6 +190,7 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
         if summary.bad.total and item.series.rank == 0:
             name = f"{summary.key} ({summary.split})" if summary.split else summary.key
             result.append({"kind": "bad", "text": f"{name} was not finite: {bad_sentence(summary)}."})
+    result.extend(_happened_notices(run))
     result.extend(_health_notices(run))
     if run.damage:
         count = len(run.damage)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-SCRIPTS = ("dom.js", "charts.js", "timeline.js", "logs.js", "sections.js", "main.js")
+SCRIPTS = ("dom.js", "charts.js", "timeline.js", "logs.js", "sections.js", "inside.js", "samples.js", "main.js")
 # What could end the element or start a tag, and two separators that older scripts took for line ends.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _ESCAPED = re.compile("[<>&\u2028\u2029]")

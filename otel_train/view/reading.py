@@ -9,11 +9,13 @@ from otel_train.errors import RunFolderError
 from otel_train.otlp.decode import Series as Columns
 from otel_train.runlog.reader import RunReader
 from otel_train.runlog.status import run_status
+from otel_train.view.distributions import DRAWN
 from otel_train.view.log_list import LogRow
 from otel_train.view.run_data import DamagedPlace, RunData
 from otel_train.view.series import SeriesStore
 from otel_train.view.timeline import SpanRow
 
+DISTRIBUTIONS = frozenset(name for name, _, _ in DRAWN)
 Progress = Callable[[str, int], None]
 
 
@@ -56,7 +58,10 @@ def read_run(
 
 
 def _take(run: RunData, columns: Columns, attempt: int, rank: int, totals: dict[tuple[object, ...], float]) -> None:
-    if columns.kind in ("histogram", "summary") or not columns.times_ns:
+    if not columns.times_ns:
+        return
+    if columns.kind in ("histogram", "summary"):
+        _take_distribution(run, columns, attempt, rank)
         return
     store: SeriesStore = run.store
     values = columns.values
@@ -80,3 +85,14 @@ def _take(run: RunData, columns: Columns, attempt: int, rank: int, totals: dict[
     )
     run.see(columns.times_ns[0], attempt)
     run.see(columns.times_ns[-1], attempt)
+
+
+def _take_distribution(run: RunData, columns: Columns, attempt: int, rank: int) -> None:
+    """Keep what the page draws over time; as a series it has times, and by these its steps."""
+    if columns.name not in DISTRIBUTIONS:
+        return
+    place = columns.name, columns.attributes, attempt, rank
+    for time_ns, value in zip(columns.times_ns, columns.histograms, strict=True):
+        run.distributions.add(place, time_ns, value)
+    counts = [value.count for value in columns.histograms]
+    run.store.extend(*place, columns.times_ns, counts, kind=columns.kind)

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from otel_train import __version__
-from otel_train.view import facts, log_list, overview, text
+from otel_train.view import facts, happenings, log_list, overview, shards, text
 from otel_train.view.charts import Detail, metric_charts
+from otel_train.view.internals import NAMES, SHARED, internals
+from otel_train.view.internals import SILENT as UNDRAWN
 from otel_train.view.machine_charts import SILENT, machine_charts, time_shares
 from otel_train.view.page import render
 from otel_train.view.palette import PALETTE
 from otel_train.view.run_data import RunData
+from otel_train.view.samples_section import NAMES as SAMPLES
+from otel_train.view.samples_section import samples_section
 from otel_train.view.summary import At, Summary
 from otel_train.view.timeline import timeline
 
@@ -38,10 +42,27 @@ def build(run: RunData) -> dict[str, Any]:
     """Return all that the page shows, as plain data."""
     metrics = run.metrics()
     axes = run.axes()
-    drawn = [item for item in run.series() if item.series.name not in SILENT]
+    drawn = [
+        item for item in run.series() if item.series.name not in SILENT | UNDRAWN and item.series.kind != "histogram"
+    ]
     detail = Detail.for_series(len(drawn))
     others = [item.series for item in run.series() if not item.series.name.startswith("train.")]
-    charts: dict[str, Any] = {"metrics": metric_charts(metrics, axes, detail), **machine_charts(others, axes, detail)}
+    machine = [series for series in others if series.name not in UNDRAWN | SAMPLES | (NAMES - SHARED)]
+    distributions = run.distributions.pictures(others, axes)
+    events = happenings.happenings(run.happened, run.started_ns)
+    ranks, spent = happenings.ranks(run, others), happenings.time_by_state(others)
+    also = {
+        *events,
+        *(["model"] if distributions else []),
+        *(["ranks"] if ranks else []),
+        *(["speed"] if spent else []),
+    }
+    inside = internals(shards.joined(others), axes, detail, also=also)
+    charts: dict[str, Any] = {
+        "metrics": metric_charts(metrics, axes, detail),
+        **machine_charts(machine, axes, detail),
+        **inside.charts,
+    }
     used = {axis for chart in charts["metrics"] for line in chart["lines"] for axis in line["x"]}
     return {
         "run_id": run.run_id,
@@ -59,6 +80,13 @@ def build(run: RunData) -> dict[str, Any]:
         "charts": charts,
         "summary": [_summary_row(summary, item.series.rank) for item, summary in metrics],
         "shares": time_shares(others),
+        "inside": inside.sections,
+        "distributions": distributions,
+        "happenings": events,
+        "ranks": ranks,
+        "time_by_state": spent,
+        "memory_facts": happenings.memory_facts(run, others),
+        "samples": samples_section(run, others, axes, detail),
         "timeline": timeline(run.spans, run.started_ns, run.ends()),
         "logs": log_list.payload(run.logs, run.started_ns),
         "config": facts.configuration(run),

@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_train.clock import NS_PER_S, from_iso
 from otel_train.view.axes import Axes
+from otel_train.view.distributions import Distributions
 from otel_train.view.log_list import LogKeeper, LogRow
 from otel_train.view.series import Effective, SeriesStore, effective
 from otel_train.view.summary import Summary, goal_of, summarize
@@ -17,6 +18,17 @@ from otel_train.view.timeline import SpanRow
 # Spans kept in memory; a run's own thinning stays far below.
 MAX_SPANS = 200_000
 MAX_HEALTH_EVENTS = 10_000
+# Events that a section of the page shows whole, by the section.
+SECTION_OF = {
+    "rank.lost": "ranks",
+    "attempt.ended": "ranks",
+    "health.hung": "ranks",
+    "data.worker_died": "data-path",
+    "health.data_loading": "data-path",
+    "health.out_of_memory": "memory",
+    "gradient.nonfinite": "model",
+}
+MAX_HAPPENED = 400
 
 
 @dataclass(slots=True)
@@ -51,6 +63,9 @@ class RunData:
     failure: LogRow | None = None
     # Events of health conditions, but for values that were not finite: those are seen in the points themselves.
     health: list[LogRow] = field(default_factory=list)
+    # What happened to ranks, loaders and memory, with stacks; and the counts of distributions.
+    happened: list[LogRow] = field(default_factory=list)
+    distributions: Distributions = field(default_factory=Distributions)
     _effective: list[Effective] | None = None
 
     def see(self, time_ns: int, attempt: int) -> None:
@@ -69,6 +84,8 @@ class RunData:
         name = row.entry.event_name
         if name.startswith("health.") and name != "health.nonfinite" and len(self.health) < MAX_HEALTH_EVENTS:
             self.health.append(row)
+        if name in SECTION_OF and len(self.happened) < MAX_HAPPENED:
+            self.happened.append(row)
         if "exception.type" in row.entry.attributes:
             ends = row.entry.event_name == "run.end"
             if ends or self.failure is None or self.failure.entry.event_name != "run.end":

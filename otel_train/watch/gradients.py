@@ -14,6 +14,9 @@ FEWEST: Final = 20
 # The median is taken anew after so many finite norms: each time costs some microseconds.
 RENEW_EVERY: Final = 50
 IN_A_ROW: Final = 3
+# The same of norms that `run.watch` takes: it looks at one step of many, so a few of them must do.
+SAMPLED_KEPT: Final = 20
+SAMPLED_FEWEST: Final = 5
 
 _GRADIENT_NORM: Final = re.compile(
     r"(^|[/._-])((global|total)[/._-])?(grad|grads|gradient|gradients)[/._-]?norm([/._-](global|total))?$"
@@ -28,13 +31,18 @@ def is_gradient_norm(key: str) -> bool:
 
 
 class GradientNorm:
-    """The last 100 finite norms of one series, and how far the last three were above what was usual before them."""
+    """The last 100 finite norms of one series, and how far the last three were above what was usual before them.
 
-    def __init__(self) -> None:
+    Of one that is `sampled` the last 20, of which five are enough to say what is usual.
+    """
+
+    def __init__(self, *, sampled: bool = False) -> None:
         self.usual: float | None = None
         self.step = 0
-        self._norms: deque[float] = deque(maxlen=KEPT)
-        self._until_renewal = FEWEST
+        self._kept = SAMPLED_KEPT if sampled else KEPT
+        self._renew_every = SAMPLED_FEWEST if sampled else RENEW_EVERY
+        self._norms: deque[float] = deque(maxlen=self._kept)
+        self._until_renewal = SAMPLED_FEWEST if sampled else FEWEST
         self._last: deque[float] = deque([0.0] * IN_A_ROW, maxlen=IN_A_ROW)
 
     @property
@@ -44,8 +52,8 @@ class GradientNorm:
 
     @property
     def recent_max(self) -> float | None:
-        """The greatest of the last 100 finite norms; None before there were so many."""
-        return max(self._norms) if len(self._norms) == KEPT else None
+        """The greatest of the finite norms that are kept; None before there were so many."""
+        return max(self._norms) if len(self._norms) == self._kept else None
 
     def take(self, steps: Sequence[int], values: Sequence[float], limit: float) -> tuple[int, float] | None:
         """Take norms in order; return (step, excess) where the excess first went over `limit`, None where it did not.
@@ -86,5 +94,5 @@ class GradientNorm:
         self._norms.extend(norms)
         self._until_renewal -= len(norms)
         if self._until_renewal <= 0:
-            self._until_renewal = RENEW_EVERY
+            self._until_renewal = self._renew_every
             self.usual = median(self._norms)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from otel_train.record.digest import Digest, Digested
 from otel_train.record.entries import Sample, SeriesAttributes
 from otel_train.runlog.watcher import Finding
-from otel_train.semconv import ALERT, METRIC
+from otel_train.semconv import ALERT, CLOCK, METRIC
 from otel_train.watch.conditions import CONDITIONS
 from otel_train.watch.elsewhere import IN_A_STAGE, OUTSIDE
+from otel_train.watch.inside import Inside
 from otel_train.watch.losses import Losses, Watched, chosen, has_own_axis
 from otel_train.watch.machine import Machine, Reading
 from otel_train.watch.onsets import Judged, Onsets
 from otel_train.watch.progress import DataWait, Progress
-from otel_train.watch.thresholds import Thresholds
+from otel_train.watch.thresholds import OF_STEP_TIMES, Thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How training goes on: the usual step time, the time since the last step or since something else was done."""
+
+    usual_s: float | None
+    age_s: float
+    began: bool
+    # What the run does that is no step, "" where one is due.
+    elsewhere: str
+    step: int | None
 
 
 class Health:
@@ -59,6 +73,7 @@ class Health:
         )
         self._onsets = Onsets()
         self._limits = thresholds.limits()
+        self._inside = Inside(self._limits)
         self._logged = False
         self._now_ns = 0
         self._ended = False
@@ -73,6 +88,8 @@ class Health:
             self._losses.forget_directions()
         for taken in digested.taken:
             self._losses.take(taken)
+        for arrived in digested.read:
+            self._inside.take(arrived)
         if digested.steps:
             self._progress.take_steps(digested.steps)
             self._wait.take([step for step in digested.steps if step.split == "train"])
@@ -81,10 +98,14 @@ class Health:
             on_steps = [taken for taken in digested.taken if not has_own_axis(taken.series)]
             if on_steps:
                 self._progress.take_points(on_steps)
+        if digested.device_waits:
+            # Later than their steps, and perhaps without any.
+            self._wait.take_device([wait_s for split, _, wait_s in digested.device_waits if split == "train"])
 
     def readings(self, time_ns: int, samples: Sequence[Sample]) -> None:
         """See readings of the machine."""
         self._machine.take(time_ns, samples)
+        self._inside.readings(time_ns, samples)
 
     # What comes of it ----------------------------------------------------------------------------------------------
 
@@ -95,12 +116,16 @@ class Health:
         if self._logged:
             self._progress.alive(mono_ns)
             self._logged = False
-        findings: list[Finding] = []
+        user_logs_norm = self._user_logs_norm()
+        findings = self._inside.nonfinite(user_logs_norm=user_logs_norm)
         fresh = self._losses.settle()
         for judged in [
             *self._plateau(wall_ns),
             *self._overfit(fresh, wall_ns),
             *self._gradients(wall_ns),
+            *self._inside.settle(
+                wall_ns, self._step(), user_logs_norm=user_logs_norm, vanished=user_logs_norm and self._vanished()
+            ),
             *self._pace(wall_ns),
             *self._of_machine(),
         ]:
@@ -182,6 +207,14 @@ class Health:
             ]
         return judged
 
+    def _user_logs_norm(self) -> bool:
+        return any(watched.gradient is not None for watched in self._losses.watched())
+
+    def _vanished(self) -> bool:
+        """Tell whether a norm that the user logs has vanished."""
+        norms = [watched.gradient.recent_max for watched in self._losses.watched() if watched.gradient is not None]
+        return any(norm is not None and norm < self._limit("gradient_vanishing") for norm in norms)
+
     def _pace(self, wall_ns: int) -> list[Judged]:
         judged = []
         where = self._elsewhere()
@@ -191,13 +224,29 @@ class Health:
         if usual_s is not None and not self._ended:
             limit = self._thresholds.limit(CONDITIONS["stalled"], usual_s)
             judged.append(("stalled", self._progress.age_s(self._now_ns), limit))
-        share = self._wait.share(self._now_ns)
-        if share is not None:
-            judged.append(("data_wait", share, self._limit("data_wait")))
-        return [
+        of_pace = [
             Judged(condition=name, value=value, limit=limit, time_ns=wall_ns, step=self._step())
             for name, value, limit in judged
         ]
+        share = self._wait.share(self._now_ns)
+        if share is not None:
+            of_pace.append(self._data_wait(share, wall_ns))
+        return of_pace
+
+    def _data_wait(self, share: float, wall_ns: int) -> Judged:
+        clock = "device" if self._wait.by_device else "host"
+        return Judged(
+            condition="data_wait",
+            value=share,
+            limit=self._limit("data_wait"),
+            time_ns=wall_ns,
+            step=self._step(),
+            of=self._wait.attributes,
+            # One condition, by whichever clock.
+            place="",
+            subject=f"by the {clock}'s clock",
+            detail=((CLOCK, clock),),
+        )
 
     def _of_machine(self) -> list[Judged]:
         readings = list(self._readings)
@@ -223,12 +272,13 @@ class Health:
         usual_s = self._usual_s()
         limits = self._thresholds.limits(usual_s)
         if not self._main:
-            limits = {"stalled": limits["stalled"]}
+            limits = {name: limits[name] for name in OF_STEP_TIMES}
         samples = [Sample("dl.alert.threshold", limit, ((ALERT, name),)) for name, limit in limits.items()]
         if ended:
             return samples
         for watched in self._losses.watched():
             samples += _values_of(watched)
+        samples += self._inside.values(user_logs_norm=self._user_logs_norm())
         gaps = self._losses.gaps
         samples += [
             Sample("dl.overfit.gap", gap, ((METRIC, name),))
@@ -239,11 +289,19 @@ class Health:
             samples.append(Sample("dl.step.age", self._progress.age_s(self._now_ns)))
         share = self._wait.share(self._now_ns)
         if share is not None:
-            samples.append(Sample("dl.data.wait.share", share))
+            samples.append(Sample("dl.data.wait.share", share, self._wait.attributes))
         samples += [Sample("dl.gpu.busy.share", mean, card) for card, mean in self._machine.busy_shares()]
         if self._machine.memory_share is not None:
             samples.append(Sample("dl.memory.share", self._machine.memory_share))
+        if self._machine.time_to_full_s is not None:
+            samples.append(Sample("dl.memory.time_to_full", self._machine.time_to_full_s))
         return samples
+
+    @property
+    def pace(self) -> Pace:
+        """How training went on when `settle` was last called."""
+        progress = self._progress
+        return Pace(self._usual_s(), progress.age_s(self._now_ns), progress.began, self._elsewhere(), self._step())
 
     def _limit(self, name: str) -> float:
         return self._limits[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from otel_train.clock import NS_PER_S
@@ -72,13 +73,17 @@ class Machine:
         self._ecc: dict[SeriesAttributes, tuple[float, float, int]] = {}
         self._limit_bytes = self._used_bytes = self._reclaimable_bytes = 0.0
         self._host_share = 0.0
+        self._host_bytes: dict[object, float] = {}
         self.memory_share: float | None = None
+        self.time_to_full_s: float | None = None
         self._takers: dict[str, Callable[[int, Sample], None]] = {
             "hw.gpu.utilization": self._take_utilization,
             "hw.temperature": self._take_temperature,
             "hw.errors": self._take_errors,
             "system.filesystem.utilization": self._take_disk,
             "system.memory.utilization": self._take_memory,
+            "system.memory.usage": self._take_memory,
+            "dl.process_tree.memory.slope": self._take_slope,
             "container.memory.usage": self._take_memory,
             "dl.container.memory.limit": self._take_memory,
             "dl.container.memory.reclaimable": self._take_memory,
@@ -142,6 +147,8 @@ class Machine:
     def _take_memory(self, time_ns: int, sample: Sample) -> None:
         if sample.name == "system.memory.utilization":
             self._host_share = sample.value
+        elif sample.name == "system.memory.usage":
+            self._host_bytes[sample.attributes] = sample.value
         elif sample.name == "container.memory.usage":
             self._used_bytes = sample.value
         elif sample.name == "dl.container.memory.limit":
@@ -154,6 +161,16 @@ class Machine:
         self.memory_share = max(self._host_share, group_share)
         of = "control group" if group_share > self._host_share else "host"
         self._report(Reading("memory_full", time_ns, self.memory_share, detail=(("of", of),)))
+
+    def _take_slope(self, time_ns: int, sample: Sample) -> None:
+        """Take by how much the memory of the run's processes grows a second; what is free comes from other readings."""
+        free = [(1 - self._host_share) * sum(self._host_bytes.values())] if self._host_bytes else []
+        if self._limit_bytes:
+            free.append(self._limit_bytes - self._used_bytes + self._reclaimable_bytes)
+        if not free:
+            return
+        self.time_to_full_s = max(0.0, min(free)) / sample.value if sample.value > 0 else inf
+        self._report(Reading("memory_growth", time_ns, self.time_to_full_s, detail=(("slope", sample.value),)))
 
 
 def _card(attributes: SeriesAttributes) -> SeriesAttributes:

@@ -124,5 +124,9 @@ OWN_VALUES: Final = frozenset(
         "dl.data.wait.share",
         "dl.gpu.busy.share",
         "dl.memory.share",
+        "dl.memory.time_to_full",
+        "dl.activation.dead.lasting",
+        "dl.amp.skipped.share",
+        "dl.samples.bad",
     }
 )

@@ -11,6 +11,8 @@ from typing import Final
 from otel_train.clock import NS_PER_S
 from otel_train.record.columns import Taken
 from otel_train.record.digest import StepFacts, UsualStep
+from otel_train.record.entries import SeriesAttributes
+from otel_train.semconv import CLOCK
 
 INTERVALS_KEPT: Final = 200
 PART_OF_LONGEST: Final = 5
@@ -90,14 +92,31 @@ class _Part:
     steps: int = 0
     waited_ns: int = 0
     took_ns: int = 0
+    # Of the steps around whose fetch the device has marked its time.
+    device_steps: int = 0
+    device_waited_s: float = 0.0
 
 
 class DataWait:
-    """The share of the time of the last five minutes' training steps that was waiting for a batch."""
+    """The share of the time of the last five minutes' training steps that was waiting for a batch.
+
+    The host asks for a batch while a device still works on the one before. Where the device has marked its own time
+    around the fetch, what it had nothing to do is the wait, and what the host waited is not.
+    """
 
     def __init__(self) -> None:
         self._parts: deque[_Part] = deque()
         self._first = True
+        self._first_of_device = True
+
+    def take_device(self, waits_s: Sequence[float]) -> None:
+        """Take waits of training steps by the device's clock, which come some steps later; not the very first."""
+        if self._first_of_device and waits_s:
+            self._first_of_device = False
+            waits_s = waits_s[1:]
+        if waits_s and self._parts:
+            self._parts[-1].device_steps += len(waits_s)
+            self._parts[-1].device_waited_s += sum(waits_s)
 
     def take(self, steps: Sequence[StepFacts]) -> None:
         """Take steps of training. The very first is left out: its wait is the start of the loader."""
@@ -127,4 +146,19 @@ class DataWait:
         took_ns = sum([part.took_ns for part in self._parts])
         if steps < FEWEST_STEPS or took_ns < LEAST_TIME_NS:
             return None
+        device_steps = sum([part.device_steps for part in self._parts])
+        if device_steps:
+            # Some steps have no marks, or not yet: the mean of those that have, by the mean of all steps.
+            mean_s = sum([part.device_waited_s for part in self._parts]) / device_steps
+            return mean_s / (took_ns / NS_PER_S / steps)
         return sum([part.waited_ns for part in self._parts]) / took_ns
+
+    @property
+    def by_device(self) -> bool:
+        """Whether the share is one of the device's clock; else it is the host's."""
+        return any(part.device_steps for part in self._parts)
+
+    @property
+    def attributes(self) -> SeriesAttributes:
+        """What the share carries as a series: its clock where that is the device's."""
+        return ((CLOCK, "device"),) if self.by_device else ()

@@ -14,6 +14,10 @@ WORDS_FOR_OFF: Final = frozenset({"off", "none", "false", "no", "0"})
 WORDS_FOR_ON: Final = frozenset({"on", "true", "yes"})
 
 
+# Conditions whose limit is a multiple of the usual step time, and the key of the least one in seconds.
+OF_STEP_TIMES: Final = {"stalled": "stalled_min_s", "hung": "hung_min_s"}
+
+
 @dataclass(frozen=True, slots=True)
 class AlertSetting:
     """One key of `alerts`: default, the highest value that makes sense, and one sentence. 0 always means off."""
@@ -39,6 +43,15 @@ _ROWS: Final = (
     AlertSetting("failed", 1, "Whether a failed run alerts: 1 or 0.", 1),
     AlertSetting("lost_s", 120, "Time without a heartbeat.", unit="s"),
     AlertSetting("data_wait_share", 0.2, "Share of the step time spent waiting for data.", 1),
+    AlertSetting("dead_share", 0.5, "Share of a layer's units that give nothing but zero.", 1),
+    AlertSetting("amp_skipped_share", 0.5, "Share of the last 100 optimizer steps that a loss scaler skipped.", 1),
+    AlertSetting("samples_bad_share", 0.0001, "Share of a checked batch that is not finite or constant.", 1),
+    AlertSetting("samples_drift", 0.1, "Divergence of a checked batch from the first ones.", 1),
+    AlertSetting("memory_full_in_s", 3600, "Time until growing memory is full, at least.", unit="s"),
+    AlertSetting("straggler", 1.5, "By how much a rank's own work makes steps longer than they would be among equals."),
+    AlertSetting("hung_factor", 10, "Time without a step of a rank, in multiples of the usual step time."),
+    AlertSetting("hung_min_s", 30, "Time without a step of a rank that is never too long.", unit="s"),
+    AlertSetting("rank_lost_s", 120, "Time without a heartbeat of one rank while others live.", unit="s"),
     AlertSetting("gpu_utilization", 0.6, "Mean share of time that a GPU is busy, at least.", 1),
     AlertSetting("gpu_idle_s", 600, "Time over which that mean is taken.", unit="s"),
     AlertSetting("gpu_temperature", 85, "Temperature of a GPU.", unit="Cel"),
@@ -69,14 +82,14 @@ class Thresholds:
     def limit(self, condition: Condition, usual: float | None = None) -> float:
         """Return what the value of a condition is compared with, in the value's unit; never reached where it is off.
 
-        `usual` is the usual step time in seconds, which the limit of a stalled run is made of.
+        `usual` is the usual step time in seconds, which the limits of `OF_STEP_TIMES` are made of.
         """
         never = 0.0 if condition.comparison == "<" else math.inf
         number = self._values[condition.setting]
         if not number or any(not self._values[key] for key in condition.also if key == "gpu_idle_s"):
             return never
-        if condition.name == "stalled":
-            return never if usual is None else max(number * usual, self._values["stalled_min_s"])
+        if condition.name in OF_STEP_TIMES:
+            return never if usual is None else max(number * usual, self._values[OF_STEP_TIMES[condition.name]])
         return number
 
     def limits(self, usual: float | None = None) -> dict[str, float]:

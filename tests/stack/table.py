@@ -58,6 +58,31 @@ METRICS = (
     _own("dl.checkpoint.time"),
     _own("dl.checkpoint.size"),
     *(_own("dl.alert.threshold", ("alert", alert)) for alert in ("plateau", "overfit", "stalled", "gpu_idle")),
+    # Inside the model, by layer and whole.
+    _own("dl.grad.norm"),
+    _own("dl.grad.norm", ("layer", "0")),
+    _own("dl.grad.norm.clipped"),
+    _own("dl.weight.norm", ("layer", "9")),
+    _own("dl.update.ratio", ("layer", "7")),
+    *(_own(f"dl.activation.{name}", ("layer", "8")) for name in ("mean", "std", "dead")),
+    _own("dl.weight.distribution", ("layer", "0")),
+    _own("dl.grad.distribution", ("layer", "0")),
+    _own("dl.optimizer.step"),
+    # The path of the data, and what it looks like.
+    *(_own(f"dl.data.{name}.time", ("split", "train")) for name in ("fetch", "collate", "batch")),
+    *(
+        _own(f"dl.samples.{name}", ("split", "train"))
+        for name in ("mean", "std", "saturated", "constant", "nonfinite", "duplicate", "drift")
+    ),
+    _own("dl.samples.class.share", ("class", "3")),
+    # Speed, time and memory.
+    _own("dl.rank.samples_per_second"),
+    _own("dl.job.samples_per_second"),
+    _own("dl.rank.samples"),
+    _own("dl.micro_step"),
+    *(_own("dl.time", ("state", state)) for state in ("productive", "evaluation", "checkpoint")),
+    _own("dl.productive.share"),
+    _own("dl.process_tree.memory"),
     # The machine.
     _own("system.cpu.utilization"),
     _own("system.memory.utilization"),
@@ -85,6 +110,7 @@ EVENTS = (
     Row("loki", "stage.end", at_least=3),
     Row("loki", "checkpoint.saved"),
     Row("loki", "model.best"),
+    Row("loki", "samples.checked"),
     Row("loki", "training.early_stop"),
     Row("loki", "run.end"),
     # What the script says by `logging`, which is no event.

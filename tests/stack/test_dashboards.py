@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from otel_train.record.entries import Sample
 from tests.stack import whole_run
 from tests.stack.asking import get_json, post_json, wait_for
 from tests.stack.grafana_panels import NAMES, Answer, Board, Span, Stores, rows
@@ -17,6 +18,7 @@ from tests.stack.whole_run import RUN_ID, WholeRun
 SECOND_ID = "20260303-040404-otherone"
 # Its last word is that it runs.
 SILENT_ID = "20260303-050505-silentone"
+SHARDED_ID = "20260303-020202-sharded0"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def span_of(run: WholeRun) -> Span:
 
 
 def board(name: str, prometheus: Prometheus, known: WholeRun) -> Board:
-    chosen = {"run": {"run_id": RUN_ID}, "ranks": {"run_id": RUN_ID}}.get(name)
+    chosen = {"run_id": RUN_ID} if name in ("run", "ranks", "internals") else None
     return Board(name, Stores(prometheus.url), span_of(known), chosen)
 
 
@@ -205,7 +207,8 @@ def test_thresholds_are_those_of_the_run_and_none_where_a_condition_is_off(
 
     titles = {condition.title: name for name, condition in CONDITIONS.items()}
     lines = {}
-    for answer in board("run", prometheus, known).ask():
+    answers = [answer for name in ("run", "internals", "ranks") for answer in board(name, prometheus, known).ask()]
+    for answer in answers:
         if answer.title in titles and "dl_alert_threshold" in answer.query:
             lines[titles[answer.title]] = {float(v) for series in answer.data for _, v in series["values"]}
     assert lines == {name: {float(whole_run.THRESHOLDS[name])} for name in CONDITIONS if name != "failed"}
@@ -237,6 +240,52 @@ def test_ranks_are_told_apart_and_the_slowest_is_named(prometheus: Prometheus, k
     spread = {a.letter: a for a in answers if a.title == "Step time, spread"}
     assert float(spread["A"].data[0]["values"][-1][1]) == pytest.approx(0.2)
     assert float(spread["C"].data[0]["values"][-1][1]) == pytest.approx(0.25)
+
+
+def test_distributions_are_native_histograms_of_the_chosen_layer(prometheus: Prometheus, known: WholeRun) -> None:
+    """Hundred values around zero a second, half of them below: buckets of either sign, and that rate."""
+    inside = board("internals", prometheus, known)
+    assert inside.values["layer"] == "fc1"
+    answers = {answer.title: answer for answer in inside.ask() if "distribution" in answer.query}
+    assert set(answers) == {"Weights of fc1", "Gradients of fc1"}
+    (series,) = answers["Weights of fc1"].data
+    _, last = series["histograms"][-1]
+    edges = [(float(low), float(high)) for _, low, high, _ in last["buckets"]]
+    assert min(low for low, _ in edges) < -0.4 < 0.4 < max(high for _, high in edges)
+    below = sum(float(count) for _, low, high, count in last["buckets"] if float(high) <= 0)
+    assert below == pytest.approx(float(last["count"]) / 2, rel=0.01)
+    # Of two ranks, over fifteen minutes, of which the run lasted one.
+    assert float(last["count"]) == pytest.approx(2 * 100 * whole_run.LASTS_S / 900, rel=0.15)
+
+
+def test_norms_of_a_model_in_shards_are_added_up(prometheus: Prometheus, known: WholeRun) -> None:
+    """Two ranks that hold a part of the model: the panels show the root of the sum of squares, by layer."""
+    run = WholeRun(known.begins_ns, run_id=SHARDED_ID, run_name="sharded run")
+    for rank, (norm, ratio) in enumerate(((3.0, 0.1), (4.0, 0.2))):
+        for line in run.lines_of(
+            rank,
+            [
+                Sample("dl.grad.norm", norm, (("layer", "fc1"), ("part", "shard"))),
+                Sample("dl.weight.norm", norm, (("layer", "fc1"), ("part", "shard"))),
+                Sample("dl.update.ratio", ratio, (("layer", "fc1"), ("part", "shard"))),
+                Sample("dl.run.heartbeat", known.begins_ns / 1e9),
+            ],
+        ):
+            status, body = post_json(f"{prometheus.otlp_url}/v1/metrics", line)
+            assert status == 200, body
+    inside = Board("internals", Stores(prometheus.url), span_of(known), {"run_id": SHARDED_ID})
+    expected = {
+        "Gradient norm by layer": 5.0,
+        "Weight norm by layer": 5.0,
+        # Updates of 0.3 and 0.8 of weights that are 5 long.
+        "Update ratio by layer": (0.3**2 + 0.8**2) ** 0.5 / 5,
+    }
+    found = {answer.title: answer.data for answer in inside.ask() if answer.title in expected}
+    for title, value_of_all in expected.items():
+        (series,) = found[title]
+        assert [float(number) for _, number in series["values"]] == pytest.approx(
+            [value_of_all] * len(series["values"])
+        ), title
 
 
 def test_runs_are_compared_by_their_own_steps(prometheus: Prometheus, known: WholeRun) -> None:

@@ -33,6 +33,9 @@ GPU = "needs a GPU"
 ALERT = "needs an alert that fires"
 FAULT = "needs something that is refused, lost or failed"
 MINUTE = "needs more than a minute of training"
+SCALER = "needs a loss scaler"
+RANKS = "needs several ranks"
+WORKERS = "needs loader workers"
 # Panels of the digits example that are empty, by dashboard and title, with the reason.
 EMPTY = {
     ("runs", "GPUs busy"): GPU,
@@ -51,6 +54,20 @@ EMPTY = {
     ("run", "Warnings and errors"): "needs a record of a warning",
     ("run", "Health"): "needs a condition that begins",
     ("run", "Time left"): "is known while the run goes on",
+    ("run", "Memory grows without end"): MINUTE,
+    ("internals", "Gradients that were not finite"): FAULT,
+    ("internals", "Loss scale"): SCALER,
+    ("internals", "Skipped optimizer steps"): SCALER,
+    ("internals", "The loss scaler skips most steps"): SCALER,
+    ("internals", "Batch time by worker"): WORKERS,
+    ("internals", "Tokens a second"): "needs a model of text",
+    ("internals", "Model FLOP utilisation"): GPU,
+    ("internals", "Device memory"): GPU,
+    ("internals", "Allocator retries"): GPU,
+    ("internals", "Growth of that memory"): MINUTE,
+    ("ranks", "Own work of a step"): RANKS,
+    ("ranks", "A rank is slower than the others"): RANKS,
+    ("ranks", "Ranks that hung or were lost"): FAULT,
     ("compare", "GPUs busy"): GPU,
     ("ranks", "GPUs busy, spread"): GPU,
     ("ranks", "GPU busy"): GPU,

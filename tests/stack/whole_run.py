@@ -44,9 +44,17 @@ _VALUES: Final[Mapping[str, Sequence[str]]] = {
     "kind": ("NaN",),
     "outcome": ("recorded",),
     "signal": ("metrics",),
+    # Of dl.time: the run's own states are written below.
+    "state": ("productive", "data"),
+    "layer": ("fc1", "fc2"),
+    "class": ("0", "1"),
+    "worker": ("0", "1"),
 }
+# What is of the whole has no such attribute.
+_OF_THE_WHOLE_TOO: Final = "layer"
 # What is no label of the panels, or is set by rank.
 _LEFT_OUT: Final = {"axis", "clock", "hw.parent", "mig.gpu_instance", "mig.compute_instance", "physical_index"}
+_LEFT_OUT |= {"model", "optimizer", "part", "loader"}
 # These have values of their own below.
 _OWN: Final = {"dl.step", "dl.epoch", "dl.step.time", "dl.data.wait.time", "dl.run.state", "dl.alert.threshold"}
 _OWN |= {"dl.run.heartbeat", "dl.run.progress", "dl.step.duration", "hw.gpu.utilization", "dl.step.last_time"}
@@ -81,7 +89,13 @@ class WholeRun:
                     list(self._samples(rank, second, second == beats[-1])),
                 )
             for second in beats[1:]:
-                yield encoder.histograms([self._histogram(rank, second)])
+                yield encoder.histograms([self._histogram(rank, second), *self._distributions(second)])
+
+    def lines_of(self, rank: int, samples: Sequence[Sample]) -> Iterator[bytes]:
+        """Yield requests with these values only, every five seconds of the run."""
+        encoder = LineEncoder(self._resource(rank), "0.1.0")
+        for second in range(0, int(LASTS_S) + 1, 5):
+            yield encoder.samples(self.begins_ns + second * 10**9, self.begins_ns, samples)
 
     def alert(self, name: str, severity: str) -> bytes:
         """Return a line that says that an alert fired for this run, as Prometheus writes it."""
@@ -161,6 +175,23 @@ class WholeRun:
             exemplars=exemplars,
         )
 
+    def _distributions(self, second: int) -> Iterator[HistogramData]:
+        """Yield what was counted of weights and gradients so far: hundred values around zero for each sampling."""
+        for name in ("dl.weight.distribution", "dl.grad.distribution"):
+            histogram = ExponentialHistogram()
+            for number in range(100 * second):
+                histogram.record((number % 100 - 49.5) / 100)
+            metric = METRICS[name]
+            yield HistogramData(
+                name=name,
+                unit=metric.unit,
+                description=metric.description,
+                attributes=(("layer", "fc1"),),
+                start_ns=self.begins_ns,
+                time_ns=self.begins_ns + second * 10**9,
+                value=histogram.snapshot()[0],
+            )
+
 
 def _combinations(metric: Metric, gpu: SeriesAttributes) -> list[SeriesAttributes]:
     """Return the attributes of each series of a metric."""
@@ -169,5 +200,6 @@ def _combinations(metric: Metric, gpu: SeriesAttributes) -> list[SeriesAttribute
         if attribute in _LEFT_OUT or attribute in dict(gpu):
             continue
         values = _VALUES.get(attribute, ("some",))
-        found = [(*attributes, (attribute, value)) for attributes in found for value in values]
+        whole = found if attribute == _OF_THE_WHOLE_TOO else []
+        found = [*whole, *((*attributes, (attribute, value)) for attributes in found for value in values)]
     return found

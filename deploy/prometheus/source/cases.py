@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.prometheus.source.cases_of_ends import end_tests
-from deploy.prometheus.source.cases_of_pipeline import pipeline_tests, rank_tests
+from deploy.prometheus.source.cases_of_pipeline import pipeline_tests
+from deploy.prometheus.source.cases_of_ranks import rank_tests
 from deploy.prometheus.source.expected import GPU, labels_of
-from deploy.prometheus.source.run_alerts import alert_name, built_in
+from deploy.prometheus.source.run_alerts import LAST_COUNTS, alert_name, built_in
 from deploy.prometheus.source.scenario import STEP_S, Run, Scene, as_test, constant, missing, named
 from otel_train.watch.conditions import CONDITIONS, Condition
 
@@ -23,6 +24,7 @@ ILL_POINTS = 12
 BEGIN_S = WELL_POINTS * STEP_S
 # Until a value that came at a point has been seen by a rule, which is evaluated every 5 s.
 SEEN_S = 10
+OFF = float("inf")
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,21 @@ class Sign:
     counts: bool = False
 
 
+# Both look at the same time: in tests of the one the other is off.
+TWINS = {"stalled": "hung", "hung": "stalled"}
 SIGNS = {
     "plateau": Sign(100, 2500, {"metric": "train.loss", "split": "train"}),
     "overfit": Sign(0.01, 0.3, {"metric": "train.loss"}),
     "gradient_exploding": Sign(1.1, 50, {"metric": "train.grad_norm"}),
     "gradient_vanishing": Sign(1, 1e-9, {"metric": "train.grad_norm"}),
-    "stalled": Sign(60, 300, {}),
+    "stalled": Sign(20, 300, {}),
+    "hung": Sign(20, 300, {}),
+    "dead_units": Sign(0.1, 0.9, {"layer": "fc1"}),
+    "amp_skipping": Sign(0.02, 0.9, {}),
+    "samples_bad": Sign(0, 0.05, {"split": "train"}),
+    "samples_drift": Sign(0.01, 0.4, {"split": "train"}),
+    "memory_growth": Sign(1e6, 600, {}),
+    "straggler": Sign(1, 3, {}),
     "data_wait": Sign(0.05, 0.5, {}),
     "gpu_idle": Sign(0.95, 0.1, GPU),
     "gpu_hot": Sign(60, 92, {**GPU, "hw_type": "gpu"}),
@@ -62,26 +73,35 @@ def case_files() -> dict[str, dict[str, Any]]:
     tests.append(as_test("nonfinite", _nonfinite()))
     tests.append(as_test("a loss by a capital name", [_capital()]))
     return {
-        "conditions.yaml": _file("runs.yaml", tests),
-        "ends.yaml": _file("runs.yaml", end_tests()),
-        "pipeline.yaml": _file("pipeline.yaml", pipeline_tests()),
-        "ranks.yaml": _file("ranks.yaml", rank_tests()),
+        "conditions.yaml": _file(tests, "runs.yaml"),
+        "ends.yaml": _file(end_tests(), "runs.yaml"),
+        "pipeline.yaml": _file(pipeline_tests(), "pipeline.yaml"),
+        # Those of ranks ask whether the attempt is running.
+        "ranks.yaml": _file(rank_tests(), "runs.yaml", "ranks.yaml"),
     }
 
 
-def _file(rules: str, tests: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"rule_files": [f"../rules/{rules}"], "evaluation_interval": "5s", "tests": tests}
+def _file(tests: list[dict[str, Any]], *rules: str) -> dict[str, Any]:
+    return {"rule_files": [f"../rules/{name}" for name in rules], "evaluation_interval": "5s", "tests": tests}
 
 
 def _sign(name: str, run: Run, values: list[str]) -> dict[str, str]:
     return run.metric(CONDITIONS[name].metric, values, **SIGNS[name].labels)
 
 
+def _run(condition: str, what: str, **arguments: Any) -> Run:
+    """Return the run of a scene; thresholds that are given come to those that keep other conditions out of it."""
+    thresholds = {TWINS[condition]: OFF} if condition in TWINS else {}
+    thresholds |= arguments.pop("thresholds", {})
+    return Run(f"{condition}-{what}", thresholds=thresholds, **arguments)
+
+
 def _healthy() -> Scene:
     """All metrics of a healthy run, among them what looks like a fault and is none."""
     run = Run("healthy", gap=(50, 54))
     given = run.own(all_states=True)
-    given += [_sign(name, run, constant(sign.well, run.points)) for name, sign in SIGNS.items()]
+    signs = [_sign(name, run, constant(sign.well, run.points)) for name, sign in SIGNS.items()]
+    given += {one["series"]: one for one in signs}.values()
     for reason in ("gpu_idle", "sw_power_cap", "applications_clocks_setting"):
         given.append(run.metric("hw.gpu.throttled", constant(1, run.points), **{**GPU, "reason": reason}))
     # Accuracy has long been at its best, while the loss still falls.
@@ -98,7 +118,7 @@ def _scenes(condition: Condition, sign: Sign) -> list[Scene]:
     below = condition.comparison == "<"
     thresholds = {
         "own-not-reached": sign.ill / 2 if below else sign.ill * 2,
-        "switched-off": 0.0 if below else float("inf"),
+        "switched-off": 0.0 if below else OFF,
     }
     scenes = [
         _comes_and_goes(condition, sign),
@@ -120,7 +140,7 @@ def _ill(sign: Sign, points: int) -> list[str]:
 
 def _comes_and_goes(condition: Condition, sign: Sign) -> Scene:
     name = condition.name
-    run = Run(f"{name}-comes-and-goes")
+    run = _run(name, "comes-and-goes")
     ill = _ill(sign, run.points)
     back = [*ill[: WELL_POINTS + ILL_POINTS], *constant(sign.well, run.points - WELL_POINTS - ILL_POINTS)]
     over_s = BEGIN_S + ILL_POINTS * STEP_S
@@ -132,7 +152,7 @@ def _comes_and_goes(condition: Condition, sign: Sign) -> Scene:
 
 
 def _ends(condition: Condition, sign: Sign) -> Scene:
-    run = Run(f"{condition.name}-ends", points=WELL_POINTS + ILL_POINTS, end="finished")
+    run = _run(condition.name, "ends", points=WELL_POINTS + ILL_POINTS, end="finished")
     last_s = (run.points - 1) * STEP_S
     scene = Scene(run.run_id, [*run.own(), _sign(condition.name, run, _ill(sign, run.points))])
     scene.at(last_s - 5, labels_of(condition.name, run))
@@ -143,7 +163,7 @@ def _ends(condition: Condition, sign: Sign) -> Scene:
 
 def _has_gap(condition: Condition, sign: Sign) -> Scene:
     begin = WELL_POINTS + ILL_POINTS
-    run = Run(f"{condition.name}-has-gap", gap=(begin, begin + 4))
+    run = _run(condition.name, "has-gap", gap=(begin, begin + 4))
     scene = Scene(run.run_id, [*run.own(), _sign(condition.name, run, _ill(sign, run.points))])
     for point in range(begin, begin + 6):
         scene.at(point * STEP_S + 10, labels_of(condition.name, run))
@@ -161,7 +181,7 @@ def _has_gap(condition: Condition, sign: Sign) -> Scene:
 
 def _begins(condition: Condition) -> Scene:
     """There is no value yet, but heartbeats and thresholds."""
-    run = Run(f"{condition.name}-begins", start=4, thresholds={condition.name: built_in(condition)})
+    run = _run(condition.name, "begins", start=4, thresholds={condition.name: built_in(condition)})
     scene = Scene(run.run_id, run.own())
     for at_s in (60, 75, 90, 180):
         scene.at(at_s)
@@ -169,19 +189,19 @@ def _begins(condition: Condition) -> Scene:
 
 
 def _is_nan(condition: Condition) -> Scene:
-    run = Run(f"{condition.name}-is-nan")
+    run = _run(condition.name, "is-nan")
     return Scene(run.run_id, [*run.own(), _sign(condition.name, run, ["NaN"] * run.points)]).at(BEGIN_S).at(600)
 
 
 def _spared(condition: Condition, sign: Sign, what: str, threshold: float) -> Scene:
-    run = Run(f"{condition.name}-{what}", thresholds={condition.name: threshold})
+    run = _run(condition.name, what, thresholds={condition.name: threshold})
     scene = Scene(run.run_id, [*run.own(), _sign(condition.name, run, _ill(sign, run.points))])
     return scene.at(BEGIN_S + condition.for_s + SEEN_S).at(BEGIN_S + 300)
 
 
 def _strict(condition: Condition, sign: Sign, threshold: float) -> Scene:
     """The run's own threshold finds ill what others find healthy."""
-    run = Run(f"{condition.name}-strict", thresholds={condition.name: threshold})
+    run = _run(condition.name, "strict", thresholds={condition.name: threshold})
     scene = Scene(run.run_id, [*run.own(), _sign(condition.name, run, constant(sign.well, run.points))])
     return scene.at(BEGIN_S, labels_of(condition.name, run))
 
@@ -189,7 +209,7 @@ def _strict(condition: Condition, sign: Sign, threshold: float) -> Scene:
 def _attempts_and_hosts(condition: Condition, sign: Sign) -> Scene:
     """The first attempt ended on another host; then two ranks on two hosts are ill, each with its own thresholds."""
     name = condition.name
-    thresholds = {name: built_in(condition)}
+    thresholds = {name: built_in(condition)} | ({TWINS[name]: OFF} if name in TWINS else {})
     run_id = f"{name}-attempts-and-hosts"
     first = Run(run_id, points=WELL_POINTS - 4, end="interrupted", host="node-0", thresholds=thresholds)
     start = WELL_POINTS - 2
@@ -218,10 +238,10 @@ def _capital() -> Scene:
 
 def _spike(condition: Condition, sign: Sign) -> Scene:
     """One point of a second is ill, and no evaluation falls on it."""
-    run = Run(f"{condition.name}-spike")
+    run = _run(condition.name, "spike")
     values = [*constant(sign.well, 32), *constant(sign.ill, 1), *constant(sign.well, 57)]
     # What must last for a time by its meaning is not seen by its spike.
-    fires = [] if condition.for_s or condition.name == "stalled" else [labels_of(condition.name, run)]
+    fires = [] if condition.for_s or condition.name in LAST_COUNTS else [labels_of(condition.name, run)]
     return Scene(run.run_id, [*run.own(), _sign(condition.name, run, values)]).at(30).at(35, *fires).at(80)
 
 
@@ -252,13 +272,20 @@ def _nonfinite() -> list[Scene]:
     infinity = Scene(run.run_id, [*run.own(), *both]).at(BEGIN_S + SEEN_S, labels_of("nonfinite", run))
     infinity.at(BEGIN_S + 30)
 
+    # A loss scaler looks for its scale by gradients that overflow; of a layer nothing is said but by its count.
+    run = Run("nonfinite-gradient-of-a-scaler")
+    scaled = [named("dl_grad_norm", run, infinite), named("dl_amp_scale", run, constant(65536, run.points))]
+    scaler = Scene(run.run_id, [*run.own(), *scaled]).at(BEGIN_S + SEEN_S).at(BEGIN_S + 30)
+    run = Run("nonfinite-gradient-of-a-layer")
+    layer = Scene(run.run_id, [*run.own(), named("dl_grad_norm", run, infinite, layer="fc1")]).at(BEGIN_S + SEEN_S)
+
     run = Run("nonfinite-ends", points=WELL_POINTS + 4, end="finished")
     last_s = (run.points - 1) * STEP_S
     own = [run.metric("dl.nonfinite", rises, **counter), named("train_loss", run, nan, **split)]
     ended = Scene(run.run_id, [*run.own(), *own]).at(last_s - 5, labels_of("nonfinite", run))
     ended.at(last_s + 5).at(last_s + 15).at(last_s + 60).at(last_s + 300)
 
-    run = Run("nonfinite-switched-off", thresholds={"nonfinite": float("inf")})
+    run = Run("nonfinite-switched-off", thresholds={"nonfinite": OFF})
     own = [run.metric("dl.nonfinite", rises, **counter), named("train_loss", run, nan, **split)]
     off = Scene(run.run_id, [*run.own(), *own]).at(5).at(15).at(BEGIN_S + SEEN_S).at(BEGIN_S + 100)
-    return [first, gap, slow, infinity, ended, off]
+    return [first, gap, slow, infinity, scaler, layer, ended, off]

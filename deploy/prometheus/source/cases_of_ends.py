@@ -67,8 +67,23 @@ def _lost() -> list[Scene]:
     resumed.at(again.start * STEP_S + SEEN_S)
 
     run = Run("loses-one-rank-of-two", points=POINTS)
+    told = labels_of("rank_lost", run)
     one = Scene(run.run_id, _all(run, Run(run.run_id, rank=1, host="node-2"))).at(LAST_S + 120)
-    one.at(LAST_S + 155, labels_of("lost", run))
+    one.at(LAST_S + 155, told).at(LAST_S + 890, told).at(LAST_S + 905)
+
+    run = Run("loses-all-ranks-one-by-one", points=POINTS)
+    both = Scene(run.run_id, _all(run, Run(run.run_id, rank=1, host="node-2", points=POINTS + 8))).at(LAST_S + 115)
+    both.at(LAST_S + 155, labels_of("rank_lost", run)).at(LAST_S + 120 + 155, labels_of("lost", run))
+
+    run = Run("loses-a-rank-that-had-ended", points=POINTS, end="finished")
+    ended = Scene(run.run_id, _all(run, Run(run.run_id, rank=1, host="node-2"))).at(LAST_S + 155).at(LAST_S + 300)
+
+    run = Run("loses-a-rank-and-goes-on-without-it", points=POINTS)
+    rest = [Run(run.run_id, rank=1, host="node-2", points=POINTS), Run(run.run_id, attempt=2, start=POINTS + 4)]
+    smaller = Scene(run.run_id, _all(run, *rest)).at(LAST_S + 155).at(LAST_S + 400)
+
+    run = Run("loses-one-rank-switched-off", points=POINTS, thresholds={"rank_lost": OFF})
+    silenced = Scene(run.run_id, _all(run, Run(run.run_id, rank=1, host="node-2"))).at(LAST_S + 155).at(LAST_S + 300)
 
     run = Run("is-found-dead", points=POINTS, end="lost")
     found = Scene(run.run_id, _all(run)).at(LAST_S - 5).at(LAST_S + 40, labels_of("lost", run))
@@ -92,7 +107,7 @@ def _lost() -> list[Scene]:
 
     run = Run("begins", start=4, thresholds={"lost": 120, "failed": 1})
     begins = Scene(run.run_id, _all(run)).at(60).at(65).at(75).at(120)
-    return [killed, resumed, one, found, silent, cut_off, patient, off, begins]
+    return [killed, resumed, one, both, ended, smaller, silenced, found, silent, cut_off, patient, off, begins]
 
 
 def _prometheus_began() -> Scene:

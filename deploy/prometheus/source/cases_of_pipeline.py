@@ -1,4 +1,4 @@
-"""Writes the tests of the alerts about the stack itself, and of the roll-ups of ranks."""
+"""Writes the tests of the alerts about the stack itself."""
 
 from __future__ import annotations
 
@@ -158,43 +158,3 @@ def _check(at_s: int, firing: list[dict[str, str]]) -> dict[str, Any]:
         "eval_time": f"{at_s}s",
         "exp_samples": samples,
     }
-
-
-def rank_tests() -> list[dict[str, Any]]:
-    """Return the test of the roll-ups: four ranks on two hosts, one of them slow."""
-    given = []
-    for rank, step_s in enumerate((1.0, 2.0, 3.0, 10.0)):
-        run = Run("four-ranks", rank=rank, host=f"node-{rank // 2}")
-        given += run.own()
-        given.append(run.metric("dl.step.usual_time", constant(step_s, run.points)))
-        for card in ("a", "b"):
-            busy = 0.9 - rank / 10 if card == "a" else 0.5
-            given.append(run.metric("hw.gpu.utilization", constant(busy, run.points), hw_id=card))
-    run_labels = {"run_id": "four-ranks", "run_name": "name-four-ranks", "service_name": "digits"}
-    checks = [
-        _value(f"run:{name}", run_labels | labels, value)
-        for name, labels, value in (
-            ("step_time_seconds:min", {}, 1),
-            ("step_time_seconds:median", {}, 2.5),
-            ("step_time_seconds:max", {}, 10),
-            ("step_time_seconds:worst", {"dl_rank": "3", "host_name": "node-1"}, 10),
-            # Of a rank's cards the mean; of ranks the one that does least is the worst.
-            ("gpu_utilization_ratio:max", {}, 0.7),
-            ("gpu_utilization_ratio:worst", {"dl_rank": "3", "host_name": "node-1"}, 0.55),
-            # The last heartbeat before 310 s was at 300 s.
-            ("heartbeat_age_seconds:max", {}, 10),
-        )
-    ]
-    return [
-        {
-            "name": "roll-ups of ranks",
-            "interval": f"{STEP_S}s",
-            "input_series": given,
-            "promql_expr_test": checks,
-        }
-    ]
-
-
-def _value(name: str, labels: dict[str, str], value: float) -> dict[str, Any]:
-    inner = ",".join(f'{label}="{text}"' for label, text in sorted(labels.items()))
-    return {"expr": name, "eval_time": "310s", "exp_samples": [{"labels": f"{name}{{{inner}}}", "value": value}]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.prometheus.source.run_alerts import CARD, HOST, SUBJECT, alert_name
+from deploy.prometheus.source.run_alerts import CARD, HOST, RANK, SUBJECT, alert_name
 from deploy.prometheus.source.scenario import Run
 from otel_train.watch.conditions import CONDITIONS
 
@@ -20,8 +20,10 @@ def labels_of(condition: str, run: Run) -> dict[str, str]:
         "run_id": run.run_id,
         "run_name": run.labels["run_name"],
     }
-    if subject in (HOST, CARD):
+    if subject in (HOST, RANK, CARD):
         found["host_name"] = run.host
+    if subject == RANK:
+        found["dl_rank"] = str(run.rank)
     if subject == CARD:
         found |= {label: GPU[label] for label in ("hw_id", "hw_name", "physical_index")}
     return found

@@ -43,14 +43,15 @@ def threshold_text(condition: str, unit: str, default: str) -> str:
 
 
 def place_text(selector: str, *, lowest: bool) -> str:
-    """Return template text that names metric, rank and host of the series that is worst; nothing where there is none.
+    """Return template text that names metric, layer, rank and host of the worst series; nothing where there is none.
 
     `selector` has %q for the run's id.
     """
     worst = f"{'bottomk' if lowest else 'topk'}(1, last_over_time({selector}[2m]))"
     return (
         f"{{{{ with printf `{worst}` $labels.run_id | query }}}}{{{{ with first . }}}} Worst:"
-        "{{ with .Labels.metric }} {{ . }},{{ end }} rank {{ .Labels.dl_rank }} on {{ .Labels.host_name }}."
+        "{{ with .Labels.metric }} {{ . }},{{ end }}{{ with .Labels.layer }} layer {{ . }},{{ end }}"
+        " rank {{ .Labels.dl_rank }} on {{ .Labels.host_name }}."
         "{{ end }}{{ end }}"
     )
 

@@ -21,6 +21,7 @@ from otel_train.watch.conditions import CONDITIONS, Condition
 
 RUN = ("run_id", "run_name", "service_name")
 HOST = (*RUN, "host_name")
+RANK = (*HOST, "dl_rank")
 CARD = (*HOST, "hw_id", "hw_name", "physical_index")
 # What an alert's subject is, where it is not the run as a whole.
 SUBJECT = {
@@ -30,6 +31,9 @@ SUBJECT = {
     "gpu_ecc": CARD,
     "disk_full": HOST,
     "memory_full": HOST,
+    "memory_growth": HOST,
+    "straggler": RANK,
+    "rank_lost": RANK,
 }
 # Matchers that a condition's `where`, which knows equality only, cannot say. The power cap, clocks that somebody set
 # and idleness hold a clock down too, and are no faults.
@@ -38,17 +42,26 @@ MATCHERS = {
 }
 # Of several ranks all must stand still: one that waits in a barrier while rank 0 evaluates does not.
 LEAST_OF_RANKS = {"stalled"}
+# A time that only grows: what counts is the last.
+LAST_COUNTS = {"stalled", "hung"}
 # Built-in thresholds that are not the number of the setting: a factor and a least time make one of seconds.
-BUILT_IN = {"stalled": 120.0}
+BUILT_IN = {"stalled": 120.0, "hung": 30.0}
 HEARTBEAT_LIMIT_S = 120
+# A rank is lost only where another one of its attempt is surely alive: four heartbeats.
+ALIVE_S = 60
 # Values whose newest point is looked at, since a training that makes a step in minutes counts its NaN as seldom.
-LOSSES_AND_GRADIENTS = ("train_loss", "train_grad_norm", "dl_grad_norm")
+LOSSES_AND_GRADIENTS = ("train_loss", "train_grad_norm")
+# That of the whole gradient, by `run.watch`. A loss scaler's search begins with gradients that overflow.
+SAMPLED_NORM = 'dl_grad_norm{layer=""}'
+SCALE = "dl_amp_scale"
 # The SDK takes Loss for the loss as well.
 THE_LOSS = "(?i)train[.]loss"
 # How long a run that failed or was lost is told of: longer than a store or a Collector is usually away.
 END_WINDOW = "10m"
 LOST_WINDOW = "15m"
 
+# Of the rules of ranks: see rollups.py.
+BY_RANK_STRAGGLER = "rank:straggler"
 HEARTBEAT = known_name("dl.run.heartbeat")
 STATE = known_name("dl.run.state")
 THRESHOLD = known_name("dl.alert.threshold")
@@ -104,6 +117,7 @@ def _alert(condition: Condition) -> Alert:
     name = alert_name(condition.name)
     subject = SUBJECT.get(condition.name, RUN)
     where = " on {{ $labels.host_name }}" if "host_name" in subject else ""
+    where = ", rank {{ $labels.dl_rank }}" + where if "dl_rank" in subject else where
     card = " (GPU {{ $labels.physical_index }}, {{ $labels.hw_name }})" if "hw_id" in subject else ""
     value = _value_text(condition)
     threshold = threshold_text(condition.name, condition.unit, number(built_in(condition)))
@@ -164,6 +178,7 @@ def _threshold_note(condition: Condition) -> str:
     keys = ", ".join(f"`{key}`" for key in (condition.setting, *condition.also))
     what = {
         "lost": "the age of ",
+        "rank_lost": "the age of a rank's ",
         "nonfinite": "what is new within two minutes of ",
         "gpu_ecc": "what is new within ten minutes of ",
     }.get(condition.name, "")
@@ -174,7 +189,14 @@ def _threshold_note(condition: Condition) -> str:
 
 
 def _expression(condition: Condition, subject: tuple[str, ...]) -> str:
-    own = {"failed": _failed, "lost": _lost, "nonfinite": _nonfinite, "plateau": _plateau}.get(condition.name)
+    own = {
+        "failed": _failed,
+        "lost": _lost,
+        "rank_lost": _rank_lost,
+        "straggler": _straggler,
+        "nonfinite": _nonfinite,
+        "plateau": _plateau,
+    }.get(condition.name)
     if own is not None:
         return own(condition)
     series = selector(condition)
@@ -191,7 +213,7 @@ def _recent(condition: Condition, series: str) -> str:
     if condition.name == "gpu_ecc":
         # Counted since the driver was loaded: only what it rose by counts, and a reset is no error.
         return f"last_over_time({series}[10m]) - min_over_time({series}[10m])"
-    if condition.for_s or condition.name in LEAST_OF_RANKS:
+    if condition.for_s or condition.name in LAST_COUNTS:
         # The rule, or the value, waits by itself: what was high for a moment must not last.
         return f"last_over_time({series}[2m])"
     return f"{_worst(condition)}_over_time({series}[30s]) or last_over_time({series}[2m])"
@@ -234,12 +256,23 @@ def _plateau(condition: Condition) -> str:
     return _while_running(compared)
 
 
+def _straggler(condition: Condition) -> str:
+    """The score by the rules of ranks; that which the ranks tell themselves where own work is not known here."""
+    score = f"max by ({', '.join(RANK)}) (last_over_time({BY_RANK_STRAGGLER}[2m]))"
+    told = f"max by ({', '.join(RANK)}) (last_over_time({selector(condition)}[2m]))"
+    value = f"(\n  {score}\n  or\n  {told}\n)"
+    present = f"last_over_time({BY_RANK_STRAGGLER}[2m]) or last_over_time({selector(condition)}[2m])"
+    return _while_running(_compared(condition, value, present))
+
+
 def _nonfinite(condition: Condition) -> str:
     """New values of two minutes; or a loss or gradient whose newest value is none, since steps may be slower."""
     run = ", ".join(RUN)
     series = selector(condition)
     new = f"sum by ({run}) (\n{indent(rise(series, '2m'))}\n)"
-    now = "\nor\n".join(f"count by ({run}) ({name} * 0 != 0)" for name in LOSSES_AND_GRADIENTS)
+    counts = [f"count by ({run}) ({name} * 0 != 0)" for name in LOSSES_AND_GRADIENTS]
+    counts.append(f"(count by ({run}) ({SAMPLED_NORM} * 0 != 0) unless on (run_id) {SCALE})")
+    now = "\nor\n".join(counts)
     compared = _compared(condition, new, f"last_over_time({series}[2m])")
     return _while_running(f"{compared}\nor\n{_not_switched_off(condition, now)}")
 
@@ -258,25 +291,45 @@ def _failed(condition: Condition) -> str:
 
 
 def _lost(condition: Condition) -> str:
-    """A rank's newest heartbeat is old, and no rank of that attempt said that it ended; or somebody found it dead.
+    """All ranks' newest heartbeats are old, and none of that attempt said that it ended; or somebody found it dead.
 
     Where Prometheus itself was away, heartbeats wait in the Collector's queue: nothing is said for its first 90 s.
     Until it has scraped itself it does not know of its start; the alert's `for` covers that.
     """
     beat = f"last_over_time({HEARTBEAT}[{LOST_WINDOW}])"
     run = ", ".join(RUN)
-    newest = (
-        f"time() - ({beat} == on (run_id, dl_rank) group_left () max by (run_id, dl_rank) ({beat}))\n"
-        "and on (run_id, run_attempt, dl_rank)\n"
-    )
     silent = (
-        f"max by ({run}) (\n"
-        f"{indent(newest)}"
+        f"min by ({run}) (\n"
+        f"{indent(_age_of_newest(beat))}"
         f'(last_over_time({STATE}{{state="running"}}[{LOST_WINDOW}]) == 1)\n'
         "  unless on (run_id, run_attempt)\n"
         f'  (last_over_time({STATE}{{state!="running"}}[{LOST_WINDOW}]) == 1)\n)'
     )
-    found = f'max by ({run}) (\n{indent(newest)}(last_over_time({STATE}{{state="lost"}}[{END_WINDOW}]) == 1)\n)'
-    away = 'unless on () (time() - max(process_start_time_seconds{job="prometheus"}) < 90)'
+    marked = f'(last_over_time({STATE}{{state="lost"}}[{END_WINDOW}]) == 1)'
+    found = f"max by ({run}) (\n{indent(_age_of_newest(beat))}{marked}\n)"
     compared = _compared(condition, silent, beat, LOST_WINDOW)
-    return f"(\n{indent(compared)}\n  or\n{indent(_not_switched_off(condition, found, LOST_WINDOW))}\n)\n{away}"
+    told = f"{indent(compared)}\n  or\n{indent(_not_switched_off(condition, found, LOST_WINDOW))}"
+    return f"(\n{told}\n)\n{_prometheus_away()}"
+
+
+def _rank_lost(condition: Condition) -> str:
+    """A rank's newest heartbeat is old, and another rank of its attempt is alive."""
+    beat = f"last_over_time({HEARTBEAT}[{LOST_WINDOW}])"
+    silent = (
+        f"max by ({', '.join(RANK)}) (\n"
+        f"{indent(_age_of_newest(beat))}"
+        f'(last_over_time({STATE}{{state="running"}}[{LOST_WINDOW}]) == 1)\n'
+        "  and on (run_id, run_attempt)\n"
+        f"  (time() - max by (run_id, run_attempt) ({HEARTBEAT}) < {ALIVE_S})\n)"
+    )
+    return f"(\n{indent(_compared(condition, silent, beat, LOST_WINDOW))}\n)\n{_prometheus_away()}"
+
+
+def _age_of_newest(beat: str) -> str:
+    """Return the beginning of a match with states: the age of each rank's newest heartbeat, of whatever attempt."""
+    newest = f"{beat} == on (run_id, dl_rank) group_left () max by (run_id, dl_rank) ({beat})"
+    return f"time() - ({newest})\nand on (run_id, run_attempt, dl_rank)\n"
+
+
+def _prometheus_away() -> str:
+    return 'unless on () (time() - max(process_start_time_seconds{job="prometheus"}) < 90)'

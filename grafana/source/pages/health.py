@@ -18,11 +18,21 @@ UNITS: Final = {
     "stalled": "s",
     "lost": "s",
     "gpu_hot": "celsius",
+    "hung": "s",
+    "rank_lost": "s",
+    "memory_growth": "s",
+    "dead_units": "percentunit",
+    "amp_skipping": "percentunit",
+    "samples_bad": "percentunit",
 }
 LEARNING: Final = ("plateau", "overfit", "gradient_exploding", "gradient_vanishing", "nonfinite")
-GOING_ON: Final = ("data_wait", "stalled", "lost")
+GOING_ON: Final = ("data_wait", "stalled", "hung", "lost")
 GPUS: Final = ("gpu_idle", "gpu_hot", "gpu_throttled", "gpu_ecc")
-HOSTS: Final = ("disk_full", "memory_full")
+HOSTS: Final = ("disk_full", "memory_full", "memory_growth")
+# On other dashboards than that of the run.
+OF_THE_MODEL: Final = ("dead_units", "amp_skipping")
+OF_SAMPLES: Final = ("samples_bad", "samples_drift")
+OF_RANKS: Final = ("straggler", "rank_lost")
 # The state of the run says it.
 WITHOUT_A_PANEL: Final = ("failed",)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from grafana.source import links, looks, marks, tiles, variables
 from grafana.source.board import dashboard
 from grafana.source.grid import Grid
+from grafana.source.pages import health
 from grafana.source.queries.ranks import QUERIES
 
 COLUMNS = {
@@ -21,6 +22,8 @@ COLUMNS = {
     "Value #G": "GPU temperature",
     "Value #H": "Memory",
     "Value #I": "Last alive",
+    "Value #J": "Own work",
+    "Value #K": "Straggler",
 }
 LOOKS: Final[dict[str, dict[str, Any]]] = {
     "State": {
@@ -36,6 +39,8 @@ LOOKS: Final[dict[str, dict[str, Any]]] = {
     "GPU temperature": {"unit": "celsius", "decimals": 0},
     "Memory": {"unit": "bytes"},
     "Last alive": {"unit": "dateTimeAsIso"},
+    "Own work": {"unit": "s"},
+    "Straggler": {"unit": "none", "decimals": 2},
 }
 
 
@@ -73,7 +78,8 @@ def page() -> str:
         ),
         tiles.cells(
             "Ranks",
-            "Each rank within the range: means of step time, wait and GPU, the greatest memory and temperature.",
+            "Each rank within the range: means of step time, own work, wait and GPU, the greatest memory and "
+            "temperature, and by what factor the rank's own work makes steps longer.",
             QUERIES["table"],
             COLUMNS,
             LOOKS,
@@ -101,6 +107,43 @@ def page() -> str:
             links=links.AT_A_POINT,
             at_least=0,
             at_most=1,
+        ),
+    )
+    grid.row("Who holds up the others")
+    grid.add(
+        tiles.curves(
+            "Own work of a step",
+            "Step time without the wait for other ranks, mean over at least a minute. In a job that waits for each "
+            "other all step times are the same; the straggler is who works longest.",
+            QUERIES["busy"],
+            "s",
+            links=links.AT_A_POINT,
+            at_least=0,
+        ),
+        *health.panels(health.OF_RANKS),
+        tiles.curves(
+            "Samples a second",
+            "Of each rank, in training alone.",
+            QUERIES["samples"],
+            "none",
+            links=links.AT_A_POINT,
+            at_least=0,
+        ),
+        tiles.curves(
+            "Since the last heartbeat",
+            "Heartbeats come every 15 s. A rank that is silent was killed, or does not reach the stack.",
+            QUERIES["beats"],
+            "s",
+            links=links.AT_A_POINT,
+            at_least=0,
+        ),
+        tiles.curves(
+            "Since the last step",
+            "Time since each rank's last step; 0 in evaluation, checkpoints and other stages.",
+            QUERIES["ages"],
+            "s",
+            links=links.AT_A_POINT,
+            at_least=0,
         ),
     )
     grid.row("Each rank")
@@ -182,10 +225,15 @@ def page() -> str:
     grid.row("Logs")
     grid.add(
         tiles.lines(
+            "Ranks that hung or were lost",
+            "Events of ranks, the newest first; those of a rank that hangs hold the stacks of all its threads.",
+            QUERIES["fallen"],
+        ),
+        tiles.lines(
             "Warnings and errors of all ranks",
             "The newest first; dl_rank and host_name are among the fields of a record.",
             QUERIES["problems"],
-        )
+        ),
     )
     return dashboard(
         links.RANKS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from grafana.source.fragments import THIS_RUN, current, heartbeat, threshold
-from grafana.source.names import counter, equal, like, metric
+from grafana.source.names import counter, equal, foreign, like, metric
 from grafana.source.query import Metrics, Query, Table
 from otel_train.semconv import METRIC, SPLIT
 from otel_train.watch.conditions import CONDITIONS
@@ -56,7 +56,7 @@ QUERIES: Final[Table] = {
     ),
     "gradient_vanishing": with_threshold(
         "gradient_vanishing",
-        value("gradient_vanishing", METRIC, "{{metric}}: greatest of the last 100"),
+        value("gradient_vanishing", METRIC, "{{metric}}: greatest of late, least of the layers", how="min"),
         Metrics(f"max by ({METRIC}) ({current(metric('dl.grad.usual', THIS_RUN))})", "{{metric}}: median"),
     ),
     "stalled": with_threshold("stalled", value("stalled", "dl_rank", "rank {{dl_rank}}")),
@@ -64,6 +64,29 @@ QUERIES: Final[Table] = {
         "lost", Metrics(f"min by (dl_rank) (time() - {current(heartbeat(THIS_RUN))})", "rank {{dl_rank}}")
     ),
     "data_wait": with_threshold("data_wait", value("data_wait", "dl_rank", "rank {{dl_rank}}")),
+    "hung": with_threshold("hung", value("hung", "dl_rank", "rank {{dl_rank}}")),
+    "rank_lost": with_threshold(
+        "rank_lost", Metrics(f"min by (dl_rank) (time() - {current(heartbeat(THIS_RUN))})", "rank {{dl_rank}}")
+    ),
+    "straggler": with_threshold(
+        "straggler",
+        Metrics(
+            f"max by (dl_rank) ({foreign('rank:straggler', THIS_RUN)}) or "
+            f"max by (dl_rank) ({current(metric('dl.rank.straggler', THIS_RUN))})",
+            "rank {{dl_rank}}",
+        ),
+    ),
+    "dead_units": with_threshold("dead_units", value("dead_units", "layer, model", "{{layer}} {{model}}")),
+    "amp_skipping": with_threshold(
+        "amp_skipping", value("amp_skipping", "optimizer, model", "{{optimizer}} {{model}}")
+    ),
+    "samples_bad": with_threshold("samples_bad", value("samples_bad", SPLIT, "{{split}}")),
+    "samples_drift": with_threshold("samples_drift", value("samples_drift", SPLIT, "{{split}}")),
+    # Nothing while it does not grow.
+    "memory_growth": with_threshold(
+        "memory_growth",
+        Metrics(f"min by (host_name) ({current(metric('dl.memory.time_to_full', THIS_RUN))}) < Inf", "{{host_name}}"),
+    ),
     "gpu_idle": with_threshold(
         "gpu_idle",
         Metrics(f"max by ({GPU}) ({current(metric('hw.gpu.utilization', THIS_RUN))})", f"{GPU_LEGEND} now"),

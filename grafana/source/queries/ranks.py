@@ -17,13 +17,14 @@ from grafana.source.fragments import (
     of_newest_attempt,
     rate,
 )
-from grafana.source.names import counter, equal, metric
+from grafana.source.names import counter, equal, events, metric
 from grafana.source.query import Metrics, Query, Table, lines_of, now, over_time, rows
 from otel_train.semconv import STATE
 
 RANK: Final = "rank {{dl_rank}}"
 STEP_TIME: Final = metric("dl.step.time", TRAINING, THIS_RUN)
 WAIT: Final = metric("dl.data.wait.time", TRAINING, 'clock=""', THIS_RUN)
+OWN_WORK: Final = metric("dl.rank.busy.time", TRAINING, THIS_RUN)
 BUSY: Final = metric("hw.gpu.utilization", THIS_RUN)
 OVER: Final = "[$__rate_interval]"
 
@@ -81,7 +82,13 @@ QUERIES: Final[Table] = {
         row(f"max_over_time({metric('hw.temperature', equal('hw.type', 'gpu'), THIS_RUN)}[$__range])"),
         row(f"max_over_time({metric('process.memory.usage', THIS_RUN)}[$__range])", "sum"),
         f"1000 * {row(last(heartbeat(THIS_RUN)))}",
+        row(f"avg_over_time({OWN_WORK}[$__range])", "avg"),
+        row(last(metric("dl.rank.straggler", THIS_RUN))),
     ),
+    "busy": over_time(smooth(OWN_WORK), RANK),
+    "samples": over_time(each(metric("dl.rank.samples_per_second", THIS_RUN)), RANK),
+    "beats": over_time(f"min by ({BY_RANK}) (time() - {current(heartbeat(THIS_RUN))})", RANK),
+    "ages": over_time(each(metric("dl.step.age", THIS_RUN)), RANK),
     "step_time": over_time(smooth(STEP_TIME), RANK),
     "step_time_spread": spread(smooth(STEP_TIME)),
     "wait": over_time(smooth(WAIT), RANK),
@@ -103,5 +110,6 @@ QUERIES: Final[Table] = {
         f"({rate(counter('system.network.io', THIS_RUN))}))",
         "{{host_name}} {{network_io_direction}}",
     ),
+    "fallen": lines_of(f'event_name=~"{events("health.hung", "rank.lost", "attempt.ended", "health.straggler")}"'),
     "problems": lines_of('detected_level=~"warn|error|fatal|critical"'),
 }

@@ -45,6 +45,7 @@ function unitOf(unit, largest) {
 
 function axisOf(chart) {
   if (chart.kind === "timeline") return "time";
+  if (chart.kind === "map") return chart.x[view.axis] ? view.axis : "time";
   const has = (axis) => chart.lines.some((line) => line.x[axis]);
   return has(view.axis) ? view.axis : "time";
 }
@@ -142,6 +143,24 @@ function layoutOf(axis, chart) {
   };
 }
 
+// What is usual, as a band, and where an alert begins, as a dashed line; neither widens the axis by much.
+function levels(chart, unit, largest) {
+  const shapes = [];
+  const annotations = [];
+  const name = (y, label, ink) => annotations.push({ xref: "paper", x: 1, xanchor: "right", y: chart.log ? Math.log10(y) : y, yanchor: "bottom", text: literal(label), showarrow: false, font: { size: 10.5, color: ink } });
+  if (chart.band) {
+    const [low, high] = [chart.band.low / unit.scale, chart.band.high / unit.scale];
+    shapes.push({ type: "rect", xref: "paper", x0: 0, x1: 1, y0: low, y1: high, line: { width: 0 }, fillcolor: faded(colour("series-2"), 0.13), layer: "below" });
+    name(high, chart.band.label, colour("series-2"));
+  }
+  if (chart.threshold && chart.threshold.value <= 3 * largest) {
+    const y = chart.threshold.value / unit.scale;
+    shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { width: 1.2, dash: "dash", color: colour("error") } });
+    name(y, chart.threshold.label, colour("error"));
+  }
+  return { shapes, annotations };
+}
+
 // The charts of one page line up: all have the range of all of them.
 const ranges = new Map();
 
@@ -173,7 +192,16 @@ function draw(place) {
   const { chart, hidden } = place;
   let figure;
   if (chart.kind === "timeline") figure = timelineFigure(chart);
-  else {
+  else if (chart.kind === "map" || chart.kind === "distribution") {
+    const axis = axisOf(chart);
+    figure = chart.kind === "map" ? { ...mapFigure(chart, axis), layout: layoutOf(axis, chart) } : distributionFigure(chart);
+    if (chart.kind === "map") {
+      Object.assign(figure.layout.yaxis, { type: "category", autorange: "reversed", showgrid: false, nticks: 16 });
+      figure.layout.hovermode = "closest";
+      figure.layout.xaxis.range = rangeOf(axis);
+    }
+    place.unit.textContent = chart.unit;
+  } else {
     const axis = axisOf(chart);
     let largest = 0;
     for (const line of chart.lines) for (const value of line.high || line.y) if (value !== null && Math.abs(value) > largest) largest = Math.abs(value);
@@ -182,7 +210,8 @@ function draw(place) {
     const traces = chart.lines.flatMap((line, index) => lineTraces(line, index, chart, axis, unit, hidden.has(index)));
     figure = { data: traces, layout: layoutOf(axis, chart) };
     figure.layout.xaxis.range = rangeOf(axis);
-    if (["%", "By", "By/s"].includes(chart.unit)) figure.layout.yaxis.rangemode = "tozero";
+    Object.assign(figure.layout, levels(chart, unit, largest));
+    if (["%", "By", "By/s", "samples/s", "tokens/s"].includes(chart.unit)) figure.layout.yaxis.rangemode = "tozero";
   }
   Plotly.react(place.plot, figure.data, figure.layout, { displayModeBar: false, responsive: false, doubleClick: "reset" });
   place.node.dataset.drawn = "yes";
@@ -225,6 +254,7 @@ function chartCard(chart) {
         draw(place);
       } }, dot(line.role), line.label)));
   }
+  const lines = chart.kind !== "map" && chart.kind !== "distribution";
   const wide = el("button", { type: "button", class: "quiet", "aria-pressed": "false", title: "Wider",
     onclick: () => wide.setAttribute("aria-pressed", String(place.node.classList.toggle("wide"))) }, "wide");
   const log = el("button", { type: "button", class: "quiet", "aria-pressed": "false", title: "Logarithmic scale",
@@ -234,7 +264,7 @@ function chartCard(chart) {
       draw(place);
     } }, "log");
   place.node = el("article", { class: "card chart" },
-    el("header", {}, el("h3", {}, chart.title), place.unit, el("div", { class: "buttons" }, log, wide)),
+    el("header", {}, el("h3", {}, chart.title), place.unit, el("div", { class: "buttons" }, lines ? log : null, wide)),
     chips, place.plot,
     chart.notes.length || chart.note ? el("ul", { class: "notes" }, chart.note ? el("li", {}, chart.note) : null,
       chart.notes.map((note) => el("li", { class: note.kind }, (note.kind === "best" ? "★ " : note.kind === "bad" ? "✕ " : "") + note.text))) : null);

@@ -11,6 +11,8 @@ const curves = section("curves", "Curves", data.charts.metrics.length, "Lines br
 chartGrid(curves, data.charts.metrics, data.reasons.metrics);
 summarySection();
 stepsSection();
+insideSections();
+samplesSection();
 chartGrid(section("system", "System", data.charts.system.length), data.charts.system, data.reasons.system);
 chartGrid(section("gpu", "GPU", data.charts.gpu.length), data.charts.gpu, data.reasons.gpu);
 if (data.charts.other.length) chartGrid(section("other", "Other metrics", data.charts.other.length), data.charts.other);

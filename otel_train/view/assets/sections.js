@@ -9,7 +9,7 @@ function overview() {
     hero.append(el("div", { class: "cause" }, el("strong", {}, status.exception.type), el("p", { class: "message" }, status.exception.message),
       status.exception.stacktrace ? el("details", {}, el("summary", {}, "Traceback"), el("pre", {}, status.exception.stacktrace)) : null));
   }
-  hero.append(el("dl", { class: "facts" }, data.facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
+  hero.append(factList(data.facts));
   if (data.tags.length) hero.append(el("div", { class: "tags" }, data.tags.map((tag) => el("span", { class: "tag" }, tag))));
   if (data.notes) hero.append(el("p", { class: "reason" }, data.notes));
   node.append(hero);
@@ -38,6 +38,19 @@ function summarySection() {
   node.append(el("div", { class: "card" }, made));
 }
 
+function shareBar(title, parts, roleOf) {
+  const whole = parts.reduce((sum, part) => sum + part[1], 0);
+  const percent = (seconds) => (100 * seconds / whole).toFixed(1) + " %";
+  return el("div", { class: "card" }, el("h3", {}, title),
+    el("div", { class: "share", role: "img", "aria-label": parts.map(([name, s]) => `${name} ${percent(s)}`).join(", ") },
+      parts.map(([name, seconds]) => {
+        const bar = el("span", { "data-role": roleOf(name), colour: colour(roleOf(name)), title: `${name}: ${duration(seconds)}` });
+        bar.style.width = percent(seconds).replace(" ", "");
+        return bar;
+      })),
+    el("div", { class: "legend" }, parts.map(([name, seconds]) => el("span", {}, dot(roleOf(name)), `${name} ${percent(seconds)} · ${duration(seconds)}`))));
+}
+
 function stepsSection() {
   const node = section("steps", "Step time", data.charts.steps.length, "Times are the host's: work that a device does after the call returned is not seen by them.");
   const shares = data.shares;
@@ -46,15 +59,11 @@ function stepsSection() {
     const parts = [["wait for data", shares.wait_s], ...Object.entries(shares.phases_s)];
     const known = parts.reduce((sum, part) => sum + part[1], 0);
     if (shares.total_s > known) parts.push(["other", shares.total_s - known]);
-    const whole = Math.max(known, shares.total_s);
-    const role = (index, name) => (name === "other" ? "rest" : "series-" + (index % 8));
-    const percent = (seconds) => (100 * seconds / whole).toFixed(1) + " %";
-    node.append(el("div", { class: "card" }, el("h3", {}, "Where the steps' time went"),
-      el("div", { class: "share", role: "img", "aria-label": parts.map(([name, s]) => `${name} ${percent(s)}`).join(", ") },
-        parts.map(([name, seconds], index) => { const bar = el("span", { "data-role": role(index, name), colour: colour(role(index, name)), title: `${name}: ${duration(seconds)}` }); bar.style.width = percent(seconds).replace(" ", ""); return bar; })),
-      el("div", { class: "legend" }, parts.map(([name, seconds], index) => el("span", {}, dot(role(index, name)), `${name} ${percent(seconds)} · ${duration(seconds)}`))),
-      el("dl", { class: "facts" }, [["Steps", number(shares.steps)], ["Median step", duration(shares.median_s)], ["95th percentile", duration(shares.p95_s)],
-        ["99th percentile", duration(shares.p99_s)], ["Longest step", duration(shares.max_s)]].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))))));
+    const role = (name) => (name === "other" ? "rest" : "series-" + (parts.findIndex((part) => part[0] === name) % 8));
+    const bar = shareBar("Where the steps' time went", parts, role);
+    bar.append(factList([["Steps", number(shares.steps)], ["Median step", duration(shares.median_s)], ["95th percentile", duration(shares.p95_s)],
+      ["99th percentile", duration(shares.p99_s)], ["Longest step", duration(shares.max_s)]]));
+    node.append(bar);
     node.append(el("p", { class: "lead" }));
   }
   chartGrid(node, data.charts.steps);
@@ -112,7 +121,7 @@ function rowsSection(id, title, content, heads, numeric, reason) {
 
 function damageSection() {
   const node = section("run-log", "Run log", null);
-  node.append(el("div", { class: "card" }, el("dl", { class: "facts" }, data.run_log.facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))))));
+  node.append(el("div", { class: "card" }, factList(data.run_log.facts)));
   if (!data.run_log.damage.length) { node.append(el("p", { class: "lead" }, data.reasons.damage)); return; }
   node.append(el("div", { class: "card" }, el("h3", {}, "Damaged lines, skipped"), table(["File", "Line", "Byte", "Reason"], data.run_log.damage, { numeric: [1, 2] })));
   if (data.run_log.damage_left_out) node.append(el("p", { class: "lead" }, `${number(data.run_log.damage_left_out)} more damaged lines are not listed.`));

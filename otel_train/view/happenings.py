@@ -1,0 +1,146 @@
+"""Tells what happened to ranks, loaders and memory: states of ranks, time by state, events with their stacks."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from otel_train.clock import NS_PER_S
+from otel_train.runlog.rank_states import rank_states
+from otel_train.semconv import CLEARED, CODE_STACK, EXCEPTION_STACK, SPLIT, STATE, STEP
+from otel_train.view import text
+from otel_train.view.log_list import LogRow, body_text, cut
+from otel_train.view.run_data import SECTION_OF, RunData
+from otel_train.view.series import Series
+from otel_train.watch.straggler import scores
+
+MOST_OF_A_SECTION = 40
+STACK_CHARACTERS = 32_000
+MEMORY_SUMMARY = "dl.device.memory.summary"
+# Long texts, which are folded; shown under these names.
+_FOLDED = {CODE_STACK: "Stacks of all threads", EXCEPTION_STACK: "Traceback", MEMORY_SUMMARY: "The allocator's summary"}
+TIME_STATES = ("productive", "data", "evaluation", "checkpoint", "start-up", "idle", "lost")
+
+
+def happenings(rows: Sequence[LogRow], started_ns: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the events by section, in the order of time; what is over is said by its own event."""
+    result: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row.entry.time_ns):
+        entry = row.entry
+        section = SECTION_OF.get(entry.event_name)
+        if section is None or entry.attributes.get(CLEARED):
+            continue
+        shown = result.setdefault(section, [])
+        if len(shown) < MOST_OF_A_SECTION:
+            shown.append(_happening(row, started_ns))
+    return result
+
+
+def _happening(row: LogRow, started_ns: int) -> dict[str, Any]:
+    entry = row.entry
+    place = [f"rank {row.rank}", f"attempt {row.attempt}"]
+    if (step := entry.attributes.get(STEP)) is not None:
+        place.append(f"step {step}")
+    if started_ns:
+        place.append(f"after {text.duration((entry.time_ns - started_ns) / NS_PER_S)}")
+    return {
+        "event": entry.event_name,
+        "severity": entry.severity_text,
+        "text": cut(body_text(entry.body), 2_000),
+        "place": " · ".join(place),
+        "pairs": [
+            [key, cut(value if isinstance(value, str) else body_text(value), 600)]
+            for key, value in entry.attributes.items()
+            if key not in _FOLDED and key != STEP
+        ],
+        "folded": [
+            [title, cut(body_text(entry.attributes[key]), STACK_CHARACTERS)]
+            for key, title in _FOLDED.items()
+            if entry.attributes.get(key)
+        ],
+    }
+
+
+def time_by_state(all_series: Sequence[Series]) -> dict[str, float]:
+    """Return the seconds of rank 0 by what they were spent on, over all attempts; empty where they were not counted."""
+    seconds: dict[str, float] = defaultdict(float)
+    for series in all_series:
+        if series.name == "dl.time" and series.rank == 0:
+            seconds[str(series.attribute(STATE))] += _total(series)
+    known = {state: seconds[state] for state in TIME_STATES if seconds.get(state)}
+    return known | {state: value for state, value in seconds.items() if state not in TIME_STATES and value}
+
+
+def _total(series: Series) -> float:
+    """Return what a counter rose by in all: it begins anew with each attempt, and between two there is a gap."""
+    total = before = 0.0
+    for index, value in enumerate(series.values):
+        if index in series.gaps or value < before:
+            total, before = total + before, 0.0
+        if math.isfinite(value):
+            before = value
+    return total + before
+
+
+def ranks(run: RunData, all_series: Sequence[Series]) -> list[list[Any]]:
+    """Return a row for each rank of the newest attempt: state, host, step, times of a step, score, what ended it.
+
+    Empty for a run of one rank.
+    """
+    number = max(run.last_of_attempt, default=len(run.attempts))
+    states = rank_states(run.path, number, run.now_ns) if number else []
+    if len(states) < 2:
+        return []
+    times: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for series in all_series:
+        if series.name in ("dl.step.time", "dl.rank.busy.time") and series.attribute(SPLIT) in ("train", None):
+            kept = times[series.rank][series.name == "dl.rank.busy.time"]
+            kept.extend(value for value in series.values if math.isfinite(value))
+    found = scores(times)
+    return [
+        [
+            state.rank,
+            state.host,
+            {"pill": state.state},
+            "" if state.step is None else state.step,
+            text.moment(state.time_ns),
+            text.duration(_median(times[state.rank][0])),
+            text.duration(_median(times[state.rank][1])),
+            f"{found[state.rank]:.2f}" if state.rank in found else "",
+            _said(state.reason, hangs=state.hangs, waits=bool(state.hung_since_ns) and state.waits),
+        ]
+        for state in states
+    ]
+
+
+def _said(reason: str, *, hangs: bool, waits: bool) -> str:
+    hung = "hung" if hangs else "waited for the rank that hung" if waits else ""
+    return "; ".join(part for part in (hung, reason) if part)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None
+
+
+def memory_facts(run: RunData, all_series: Sequence[Series]) -> list[list[str]]:
+    """Return how much memory the processes of each rank hold at the end, and by how much it grew last."""
+    last: dict[tuple[str, int], float] = {}
+    for series in all_series:
+        if series.name.startswith("dl.process_tree.memory") or series.name == "dl.memory.time_to_full":
+            finite = [value for value in series.values if math.isfinite(value)]
+            if finite:
+                place = series.name, series.rank
+                last[place] = max(last.get(place, 0.0), finite[-1])
+    several = len({rank for _, rank in last}) > 1
+    rows = []
+    for (name, rank), value in sorted(last.items(), key=lambda item: (item[0][1], item[0][0])):
+        of = f", rank {rank}" if several else ""
+        if name == "dl.process_tree.memory":
+            rows.append([f"Memory of the processes{of}", text.size(value)])
+        elif name == "dl.process_tree.memory.slope":
+            rows.append([f"Growth{of}", f"{text.size(60 * value)} a minute"])
+        elif run.state == "running" or value < 24 * 3600:
+            rows.append([f"Full at that growth{of}", f"in {text.duration(value)}"])
+    return rows

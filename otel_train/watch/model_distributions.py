@@ -1,0 +1,272 @@
+"""Counts weights and gradients in exponential buckets where they lie, exactly, and adds the counts up by layer.
+
+Two buckets an octave (scale 1) from the smallest 32-bit number to the largest, upper bounds inclusive, are counted
+on the device. On the host they are added up over the samplings, and neighbours merge until a sign has at most
+`MOST_BUCKETS` of them, as `otlp.histogram` does it: no count is estimated. Numbers of 64 bits that are beyond the
+32-bit range are counted in the outermost bucket of their sign.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from otel_train.record.histogram_value import HistogramValue, lower_bound
+
+SCALE: Final = 1
+MOST_BUCKETS: Final = 80
+# Of an octave. More would cost more, and hardly stay: a layer's numbers lie within twenty octaves and more.
+SHARES: Final = 1 << SCALE
+# Bucket j holds numbers above 2^(j/2) up to 2^((j+1)/2); the smallest 32-bit number is 2^-149.
+FIRST: Final = -149 * SHARES - 1
+LAST: Final = 128 * SHARES - 1
+BUCKETS: Final = LAST - FIRST + 1
+# Of each sign: zeros, the buckets, and what is not finite.
+ROW: Final = BUCKETS + 2
+# So many numbers are counted at a time: what lies between stays in the processor's cache, and is small on a device.
+CPU_CHUNK: Final = 1 << 17
+DEVICE_CHUNK: Final = 1 << 23
+# Tensors up to this size are counted together, since the calls cost more than the numbers.
+SMALL: Final = 1 << 13
+_MANTISSA_BITS: Final = 23
+# By how much a mantissa must be raised so that it reaches the next octave where it lies above 2^(k/2); of numbers
+# less one unit in the last place, so that a bound belongs to the bucket below.
+_RAISES: Final = tuple(
+    (1 << _MANTISSA_BITS) - int((2.0 ** (k / SHARES) - 1) * (1 << _MANTISSA_BITS)) for k in range(1, SHARES)
+)
+# The bits of a 32-bit number, read as an integer and shifted, are its octave, less 256 where it is below zero. So the
+# buckets of both signs lie in one row: first those below zero, then those above, and both zeros just before these.
+_BITS_SIGN: Final = 256 * SHARES
+_BITS_ZERO: Final = _BITS_SIGN - 1
+# Octave 0 is that of the smallest numbers, which have no full mantissa: those are counted the slow way. The last one
+# is that of what is not finite.
+_TINY: Final = SHARES
+_LAST_BITS: Final = 255 * SHARES
+# Bucket 2^-127 is the first that the bits' octaves give: where it lies among the buckets.
+_SHIFT: Final = -127 * SHARES - FIRST
+
+_bounds: dict[tuple[Any, Any], Any] = {}
+
+
+class Counts:
+    """The counts of one sampling: `table[layer]` has a row for numbers from zero up and one for those below."""
+
+    __slots__ = ("sums", "table")
+
+    def __init__(self, table: Any, sums: Any) -> None:
+        self.table = table
+        self.sums = sums
+
+
+def count(tensors: Sequence[tuple[int, Any]], layers: int, *, factor: Any = None) -> list[Counts]:
+    """Return counts by layer of (layer, tensor), one result for each device. `factor` multiplies every number."""
+    torch = sys.modules["torch"]
+    by_device: dict[Any, list[tuple[int, Any]]] = {}
+    for layer, tensor in tensors:
+        if tensor.numel():
+            by_device.setdefault(tensor.device, []).append((layer, tensor))
+    found = []
+    for device, here in by_device.items():
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        counts = Counts(
+            torch.zeros((layers, 2, ROW), dtype=torch.int64, device=device),
+            torch.zeros(layers, dtype=wide, device=device),
+        )
+        for pack in _packs(here, CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK):
+            numbers = pack[0][1] if len(pack) == 1 else torch.cat([piece for _, piece in pack])
+            if factor is not None:
+                numbers = numbers * factor.to(device=device, dtype=numbers.dtype)
+            sizes = [(layer, len(piece)) for layer, piece in pack]
+            if device.type != "cpu":
+                _count_on_device(torch, numbers, sizes, counts)
+            elif numbers.dtype == torch.float64 or not _count_bits(torch, numbers.float(), sizes, counts):
+                _count_by_search(torch, numbers, sizes, counts)
+        found.append(counts)
+    return found
+
+
+def _packs(tensors: Sequence[tuple[int, Any]], most: int) -> Iterator[list[tuple[int, Any]]]:
+    """Yield flat pieces in packs of about so many numbers: large tensors in parts, small ones together."""
+    pack: list[tuple[int, Any]] = []
+    room = most
+    for layer, tensor in tensors:
+        for piece in _flat(tensor).split(most):
+            if len(piece) > SMALL:
+                yield [(layer, piece)]
+                continue
+            if pack and (len(piece) > room or piece.dtype != pack[0][1].dtype):
+                yield pack
+                pack, room = [], most
+            pack.append((layer, piece))
+            room -= len(piece)
+    if pack:
+        yield pack
+
+
+def _flat(tensor: Any) -> Any:
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    if tensor.dim() == 4 and tensor.permute(0, 2, 3, 1).is_contiguous():
+        return tensor.permute(0, 2, 3, 1).view(-1)
+    return tensor.t().view(-1) if tensor.dim() == 2 and tensor.t().is_contiguous() else tensor.reshape(-1)
+
+
+def _count_bits(torch: Any, numbers: Any, sizes: list[tuple[int, int]], counts: Counts) -> bool:
+    """Count 32-bit numbers on the CPU by their bits, without a search; False where some of them need one."""
+    total = numbers.sum()
+    if not total.isfinite():
+        return False
+    raised = numbers.view(torch.int32) - 1
+    places = raised >> _MANTISSA_BITS
+    before = 0
+    for raising in _RAISES:
+        raised += raising - before
+        before = raising
+        places += raised >> _MANTISSA_BITS
+    places += _BITS_SIGN
+    pieces = _pieces(torch, sizes)
+    if pieces is not None:
+        places += pieces * (2 * _BITS_SIGN)
+    found = torch.bincount(places, minlength=2 * _BITS_SIGN * len(sizes)).view(len(sizes), 2, _BITS_SIGN)
+    if found[:, :, :_TINY].any():
+        return False
+    layers = [layer for layer, _ in sizes]
+    rows = torch.zeros((len(sizes), 2, ROW), dtype=torch.int64)
+    # The row of bits begins with the numbers below zero, ours with those above.
+    rows[:, 0, 0] = found[:, 0, _BITS_ZERO]
+    rows[:, :, 1 + _SHIFT + _TINY : 1 + _SHIFT + _LAST_BITS] = found.flip(1)[:, :, _TINY:_LAST_BITS]
+    _add(torch, counts, layers, rows, total, numbers, pieces)
+    return True
+
+
+def _count_by_search(torch: Any, numbers: Any, sizes: list[tuple[int, int]], counts: Counts) -> None:
+    """Count numbers of any kind on the CPU."""
+    places, finite = _searched(torch, numbers)
+    pieces = _pieces(torch, sizes)
+    if pieces is not None:
+        places += pieces * (2 * ROW)
+    rows = torch.bincount(places, minlength=2 * ROW * len(sizes)).view(len(sizes), 2, ROW)
+    _add(torch, counts, [layer for layer, _ in sizes], rows, finite.double().sum(), finite, pieces)
+
+
+def _pieces(torch: Any, sizes: list[tuple[int, int]]) -> Any:
+    """Return for each number of a pack the number of its piece; None where there is one."""
+    if len(sizes) == 1:
+        return None
+    return torch.repeat_interleave(torch.tensor([size for _, size in sizes]))
+
+
+def _add(torch: Any, counts: Counts, layers: list[int], rows: Any, total: Any, numbers: Any, pieces: Any) -> None:
+    if pieces is None:
+        counts.table[layers[0]] += rows[0]
+        counts.sums[layers[0]] += total
+    else:
+        at = torch.tensor(layers)
+        counts.table.index_add_(0, at, rows)
+        counts.sums.index_add_(0, at, torch.bincount(pieces, weights=numbers.double(), minlength=len(layers)))
+
+
+def _count_on_device(torch: Any, numbers: Any, sizes: list[tuple[int, int]], counts: Counts) -> None:
+    """Count numbers of any kind on another device, and wait for nothing: bincount would, to know the greatest."""
+    places, finite = _searched(torch, numbers)
+    ones = torch.ones_like(places)
+    start = 0
+    for layer, size in sizes:
+        here = slice(start, start + size)
+        counts.table[layer].view(-1).scatter_add_(0, places[here], ones[here])
+        counts.sums[layer] += finite[here].sum(dtype=counts.sums.dtype)
+        start += size
+
+
+def _searched(torch: Any, numbers: Any) -> tuple[Any, Any]:
+    """Return the places of numbers by a search among the bounds, and the numbers with 0 for what is not finite."""
+    magnitudes = torch.nan_to_num(numbers.abs(), nan=float("inf"), posinf=float("inf"))
+    places = torch.bucketize(magnitudes, _bounds_for(torch, numbers.dtype, numbers.device))
+    places += (numbers < 0) * ROW
+    return places, torch.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _bounds_for(torch: Any, dtype: Any, device: Any) -> Any:
+    """Return the upper bounds of zeros and of all buckets, each the greatest number of this kind that is no greater."""
+    bounds = _bounds.get((dtype, device))
+    if bounds is None:
+        exact = [0.0, *(lower_bound(j + 1, SCALE) for j in range(FIRST, LAST)), torch.finfo(dtype).max]
+        rounded = torch.tensor(exact, dtype=torch.float64)
+        if dtype != torch.float64:
+            narrow = rounded.to(dtype)
+            # The last is the greatest finite number; where the kind has none so great, infinity must stay above it.
+            narrow = narrow.nan_to_num(posinf=torch.finfo(dtype).max)
+            lower = torch.nextafter(narrow, torch.full_like(narrow, -1.0))
+            rounded = torch.where(narrow.double() > rounded, lower, narrow)
+        if device.type == "cuda":
+            # From memory that is not pinned the copy would wait for the device.
+            rounded = rounded.pin_memory()
+        bounds = _bounds[dtype, device] = rounded.to(device, non_blocking=True)
+    return bounds
+
+
+class Totals:
+    """The counts of all samplings so far, by layer; for the writer's thread."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Any] = {}
+        self._sums: dict[str, float] = {}
+
+    def __contains__(self, label: str) -> bool:
+        return label in self._rows
+
+    def add(self, label: str, rows: Any, total: float) -> None:
+        """Add the counts of one layer in one sampling: a CPU tensor of two rows."""
+        known = self._rows.get(label)
+        if known is None:
+            self._rows[label] = rows.clone()
+        else:
+            known += rows
+        self._sums[label] = self._sums.get(label, 0.0) + total
+
+    def value(self, label: str) -> HistogramValue:
+        """Return the distribution of a layer so far."""
+        rows = self._rows[label]
+        positive, negative = _sparse(rows[0]), _sparse(rows[1])
+        scale = SCALE
+        while max(_width(positive), _width(negative)) > MOST_BUCKETS:
+            positive, negative, scale = _merged(positive), _merged(negative), scale - 1
+        zeros = int(rows[:, 0].sum())
+        return HistogramValue(
+            count=zeros + sum(positive.values()) + sum(negative.values()),
+            sum=self._sums[label],
+            scale=scale,
+            zero_count=zeros,
+            positive_offset=min(positive, default=0),
+            positive_counts=_dense(positive),
+            negative_offset=min(negative, default=0),
+            negative_counts=_dense(negative),
+        )
+
+    def nonfinite(self, label: str) -> int:
+        """Return how many numbers of a layer were not finite so far."""
+        return int(self._rows[label][:, -1].sum())
+
+
+def _sparse(row: Any) -> dict[int, int]:
+    buckets = row[1:-1]
+    places = buckets.nonzero().flatten()
+    return dict(zip((places + FIRST).tolist(), buckets[places].tolist(), strict=True))
+
+
+def _width(buckets: dict[int, int]) -> int:
+    return max(buckets) - min(buckets) + 1 if buckets else 0
+
+
+def _merged(buckets: dict[int, int]) -> dict[int, int]:
+    merged: dict[int, int] = {}
+    for index, number in buckets.items():
+        merged[index >> 1] = merged.get(index >> 1, 0) + number
+    return merged
+
+
+def _dense(buckets: dict[int, int]) -> tuple[int, ...]:
+    if not buckets:
+        return ()
+    return tuple(buckets.get(index, 0) for index in range(min(buckets), max(buckets) + 1))
