@@ -137,7 +137,7 @@ def test_names_that_are_named_exist(page: str) -> None:
 def test_methods_and_arguments_that_are_named_exist(page: str) -> None:
     """`run.x`, `stage.x` and `name=` within code are of the public interface."""
     parameters = set(inspect.signature(otel_train.init).parameters) | set(BY_NAME)
-    for owner in (Run, Stage):
+    for owner in (*Run.__mro__[:-1], Stage):
         for method in (value for name, value in vars(owner).items() if callable(value) and not name.startswith("_")):
             parameters |= set(inspect.signature(method).parameters)
     missing = []
@@ -235,6 +235,21 @@ def test_getting_started_runs(tmp_path: Path) -> None:
     assert [attempt["attempt"] for attempt in resumed.info["attempts"]] == [1, 2]
     assert [change["key"] for change in resumed.info["attempts"][1]["changes"]] == ["lr"]
     assert done.stdout.splitlines() == ["2"]
+
+
+@pytest.mark.slow
+def test_the_page_of_frameworks_runs(tmp_path: Path) -> None:
+    """What only makes a Trainer leaves no run; the two loops leave one each, with what the page logs."""
+    for package in ("lightning", "transformers", "accelerate"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    done = run_blocks("docs/frameworks.md", tmp_path)
+    assert done.returncode == 0, done.stderr
+    own, by_accelerate = list_runs(tmp_path / "runs")
+    assert {run.status.state for run in (own, by_accelerate)} == {"finished"}
+    assert by_accelerate.info["attempts"][0]["config"] == {"lr": 1e-3}
+    assert by_accelerate.info["summary"]["train/loss"]["count"] == 2
+    assert own.info["summary"]["train/loss"]["last_step"] == 2
+    assert [entry["best"] for entry in own.info["checkpoints"]] == [True]
 
 
 @pytest.mark.slow

@@ -237,3 +237,37 @@ def test_a_loop_by_hand_is_recorded(tmp_path: Path) -> None:
     messages = [entry.body for entry, _ in RunReader(path).logs() if str(entry.body).startswith("step ")]
     losses = series["loss", "train"].values
     assert messages == [f"step {step}: loss {losses[step]:.4f}" for step in range(0, 300, 50)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("framework", "printed", "split"),
+    [
+        ("lightning", r"test_accuracy +│ +([\d.]+)", "test"),
+        ("transformers", r"'test_accuracy': ([\d.]+)", "test"),
+        ("accelerate", None, "val"),
+    ],
+)
+def test_the_examples_of_frameworks_learn_and_are_recorded(
+    tmp_path: Path, framework: str, printed: str | None, split: str
+) -> None:
+    """Each makes one finished run with loss, accuracy, checkpoints and internals; its accuracy is the printed one."""
+    pytest.importorskip(framework, reason=f"{framework} is not installed")
+    done = start(EXAMPLES / f"digits_{framework}.py", folder=tmp_path, COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    (path,) = (entry for entry in (tmp_path / "runs").iterdir() if not entry.name.startswith("."))
+    run = Trained(path, tmp_path, done.stdout)
+    assert run.info["status"] == "finished"
+    assert "nothing dropped" in done.stderr
+    series = run.series()
+    losses = series["loss", "train"]
+    assert losses.values[0] == pytest.approx(math.log(10), abs=0.3), "ten classes, nothing learnt yet"
+    first = 0 if framework == "accelerate" else 1
+    assert list(losses.steps) == list(range(first, first + len(losses.steps)))
+    accuracy = series["accuracy", split].values[-1]
+    assert accuracy > 0.8
+    if printed is not None:
+        (found,) = set(re.findall(printed, done.stdout))
+        assert accuracy == pytest.approx(float(found), abs=1e-4)
+    assert run.info["checkpoints"]
+    assert any(one.series.name == "dl.grad.norm" for one in read_run(path, wall_ns()).series())
