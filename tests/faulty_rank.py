@@ -27,7 +27,7 @@ def plant(what: str, number: float, at_step: int) -> None:
         nonlocal done
         done += 1
         if what == "sleep":
-            time.sleep(number)
+            time.sleep(number)  # the planted delay
         elif what == "work":
             matrix = torch.ones(200, 200)
             for _ in range(int(number)):
@@ -48,14 +48,15 @@ def plant(what: str, number: float, at_step: int) -> None:
         fetch = torch.utils.data.TensorDataset.__getitem__
 
         def fetch_slowly(self: Any, index: Any) -> Any:
-            time.sleep(number)
+            time.sleep(number)  # the planted delay
             return fetch(self, index)
 
+        # mypy: a method cannot be assigned; that is the planted fault.
         torch.utils.data.TensorDataset.__getitem__ = fetch_slowly  # type: ignore[method-assign]
 
 
 def hang_on_purpose(seconds: float) -> None:
-    time.sleep(seconds)
+    time.sleep(seconds)  # the planted hang
 
 
 def hang_with_the_lock(seconds: float) -> None:

@@ -531,3 +531,20 @@ def test_the_older_package_is_used_where_the_script_imports_it(scripts: Scripts)
     record = recorded(done.path)
     assert record.steps("loss", "train") == [1, 2]
     assert record.info["status"] == "finished"
+
+
+class Untrained(Line):
+    """Has no optimizer: Lightning puts one of its own kind in the place."""
+
+    def configure_optimizers(self) -> Any:
+        return None
+
+
+@pytest.mark.filterwarnings("ignore:`LightningModule.configure_optimizers` returned `None`")
+def test_a_module_without_an_optimizer_trains_as_ever(root: Path, tmp_path: Path) -> None:
+    """Nothing that Lightning itself puts in the place of an optimizer is a wrong argument of the user's."""
+    logger = OtelTrainLogger("line", watch=1, **QUIET)
+    trainer_of(tmp_path, logger=logger).fit(Untrained(), batches(3))
+    path = logger.experiment.path
+    logger.finish()
+    assert [point.step for point in recorded(path).named("train.loss")] == [1, 2, 3]

@@ -150,7 +150,7 @@ def test_a_folder_that_was_moved_with_its_root_is_found(start: Start, root: Path
 
 @pytest.mark.slow
 def test_a_killed_run_is_resumed(scripts: Scripts) -> None:
-    """After kill -9 the same command with resume= makes attempt 2; attempt 1 stays as it was, unfinished."""
+    """After kill -9 the same command with resume= makes attempt 2, which says of attempt 1 that it was lost."""
     text = """
 import os, sys, otel_train
 run = otel_train.init(resume=sys.argv[1] if len(sys.argv) > 1 else None)
@@ -166,9 +166,10 @@ if len(sys.argv) == 1:
     assert second.code == 0, second.errors
     record = recorded(second.path)
     assert [(entry["attempt"], entry["status"]) for entry in record.info["attempts"]] == [
-        (1, "running"),
+        (1, "lost"),
         (2, "finished"),
     ]
+    assert record.event("attempt.ended").attributes["attempt"] == 1
     assert record.info["status"] == "finished"
     assert [point.attempt for point in record.of("loss")] == [1] * 5 + [2] * 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -244,4 +245,5 @@ def test_a_run_names_the_worker_that_was_killed_while_training_was_busy(scripts:
     assert event.attributes["dl.data.samples"] == [20, 21, 22, 23]
     assert f"(pid {event.attributes['dl.data.worker.pid']})" in event.body
     assert record.info["status"] == "failed"
-    assert "is killed by signal: Killed" in record.info["attempts"][0]["reason"]
+    # torch's own words, by which of its two ways it was the first to see it.
+    assert re.search("is killed by signal: Killed|exited unexpectedly", record.info["attempts"][0]["reason"])

@@ -265,13 +265,15 @@ def test_a_worker_that_dies_while_training_works_is_found_by_looking() -> None:
         os.kill(child.pid, signal.SIGKILL)
         wait_until(lambda: watching.loaders.look() or bool(watching.deaths))  # type: ignore[func-returns-value]
         watching.loaders.look()
+        ((body, attributes),) = watching.deaths
+        assert attributes["dl.data.worker.exit"] == "SIGKILL"
+        assert "between two batches" in body
+        with pytest.raises(RuntimeError, match="exited unexpectedly"):
+            list(batches)
+        # Its end waits for the child, whose signal would otherwise raise there.
+        del batches
     finally:
         signal.signal(signal.SIGCHLD, former)
-    ((body, attributes),) = watching.deaths
-    assert attributes["dl.data.worker.exit"] == "SIGKILL"
-    assert "between two batches" in body
-    with pytest.raises(RuntimeError, match="exited unexpectedly"):
-        list(batches)
     assert len(watching.deaths) == 1
 
 

@@ -276,6 +276,29 @@ def test_recomputed_activations_change_nothing(sampled: Sampled) -> None:
     assert sampled.values("dl.activation.dead", "block.1")[0] >= 4 / 16
 
 
+def test_what_runs_within_a_transformation_of_functions_is_left_out(sampled: Sampled) -> None:
+    """Values of torch.func's vmap and grad must not outlive it; those of the step itself have their mean as ever."""
+    model = network(8, 20, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    seen = Caught(model, "1")
+    watch = sampled.watch(model, optimizer)
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+
+    def total(values: Any, inputs: Any) -> Any:
+        return torch.func.functional_call(model, values, (inputs,)).sum()
+
+    inputs = torch.randn(5, 8)
+    per_sample = torch.func.vmap(torch.func.grad(total), in_dims=(None, 0))(weights, inputs)
+    assert per_sample["0.weight"].shape == (5, 20, 8)
+    torch.func.vmap(model)(inputs)
+    seen.outputs["1"].clear()
+    train_step(model, optimizer, inputs, torch.zeros(5, 4))
+    watch.close()
+    assert sampled.values("dl.activation.mean", "1") == [pytest.approx(seen.all("1").mean().item(), rel=1e-6)]
+    dead = (seen.all("1").reshape(5, 20) == 0).all(0).double().mean().item()
+    assert sampled.values("dl.activation.dead", "1") == [dead]
+
+
 def test_nothing_is_hooked_where_no_activations_are_wanted(sampled: Sampled) -> None:
     """`activations=False` leaves the modules alone."""
     model = network(4, 6, 2)

@@ -203,6 +203,50 @@ def test_a_sampled_step_on_a_gpu_waits_for_nothing(sampled: Sampled) -> None:
 # Faults --------------------------------------------------------------------------------------------------------------
 
 
+def test_an_activation_that_could_not_be_measured_costs_its_sampling_alone(
+    sampled: Sampled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device without memory in the midst of one output: the others count, and the next window is whole again."""
+    model, optimizer = trained(8, 16, 4)
+    sampled.guard = Guard(raises=False)
+    watch = sampled.watch(model, optimizer)
+    measure = torch.linalg.vector_norm
+
+    def broken(*arguments: Any, **named: Any) -> Any:
+        raise torch.OutOfMemoryError("planted")
+
+    monkeypatch.setattr(torch.linalg, "vector_norm", broken)
+    loss = model(batch()[0]).sum()
+    monkeypatch.setattr(torch.linalg, "vector_norm", measure)
+    loss.backward()
+    optimizer.step()
+    assert sampled.guard.faults == 1
+    assert sampled.values("dl.activation.mean") == []
+    assert len(sampled.values("dl.grad.norm")) == 1
+    optimizer.zero_grad()
+    train_step(model, optimizer, *batch())
+    watch.close()
+    assert len(sampled.values("dl.activation.mean", "1")) == 1
+    assert sampled.guard.faults == 1
+    assert hooks_of(model, optimizer) == []
+
+
+def test_a_last_reading_that_fails_leaves_no_hook(sampled: Sampled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that is lost at the end: what it still had is not handed over, and every hook goes."""
+    model, _ = trained()
+    sampled.guard = Guard(raises=False)
+    watch = sampled.watch(model, None)
+    model(batch()[0]).sum().backward()
+
+    def broken(*arguments: Any, **named: Any) -> Any:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(model_sampler.StepSampler, "hand_over", broken)
+    watch.close()
+    assert sampled.guard.faults == 1
+    assert hooks_of(model) == []
+
+
 @pytest.mark.parametrize("place", ["survey", "clipping", "norms_of", "count", "activations", "update", "hand over"])
 def test_no_fault_of_ours_reaches_training(sampled: Sampled, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Whatever breaks within a sampling: weights are as without a watch, and the fault is counted."""
@@ -236,6 +280,28 @@ def test_no_fault_of_ours_reaches_training(sampled: Sampled, monkeypatch: pytest
     assert sampled.guard.faults >= 1
     for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+    assert hooks_of(model, optimizer) == []
+
+
+def test_an_optimizer_that_takes_no_hook_is_trained_with_as_ever(start: Callable[..., Any]) -> None:
+    """Some that inherit from torch's never set it up: nothing is raised, nothing is half watched."""
+
+    class Odd(torch.optim.SGD):  # type: ignore[misc]  # a class of torch, known when it runs
+        def register_step_post_hook(self, hook: Any) -> Any:
+            raise AttributeError("planted")
+
+    before = torch_functions()
+    model = network(8, 16, 4)
+    optimizer = Odd(model.parameters(), lr=0.1)
+    with start() as run:
+        run.guard = Guard(raises=False)
+        watch = run.watch(model, optimizer)
+        assert (watch.closed, run.guard.faults) == (True, 1)
+        train_step(model, optimizer, *batch())
+        run.watch(model, None)
+        train_step(model, optimizer, *batch())
+        run.unwatch()
+    assert torch_functions() == before
     assert hooks_of(model, optimizer) == []
 
 
@@ -378,6 +444,25 @@ def test_a_second_model_needs_a_name_while_the_first_lives(start: Callable[..., 
         del model, optimizer, one, its
         gc.collect()
         run.watch(*trained())
+
+
+def test_of_two_models_the_first_tells_of_the_optimizer_steps(start: Callable[..., Any]) -> None:
+    """A discriminator makes three steps for each of the generator's: one series, which never goes back."""
+    model, optimizer = trained()
+    other, second = trained()
+    with start() as run:
+        run.watch(model, optimizer, every=1)
+        run.watch(other, second, every=1, name="generator")
+        for _ in range(2):
+            for _ in range(3):
+                train_step(model, optimizer, *batch())
+            train_step(other, second, *batch())
+        assert run.optimizer_steps.done == 6
+        steps = [one.value for one in recorded(run).named("dl.optimizer.step") if one.step is not None]
+        assert steps == [1, 2, 3, 4, 5, 6]
+        run.unwatch(model)
+        train_step(other, second, *batch())
+        assert run.optimizer_steps.done == 3
 
 
 def test_watching_again_replaces(start: Callable[..., Any]) -> None:

@@ -142,3 +142,17 @@ def test_layers_are_told_anew_where_a_layer_is_thawed(sampled: Sampled) -> None:
     assert [layers.frozen for layers, _ in sampled.layers] == [("0",), ("0",), ()]
     assert len(sampled.values("dl.grad.norm", "0")) == 1
     assert len(sampled.values("dl.grad.norm", "2")) == 2
+
+
+def test_a_lazy_layer_counts_once_its_first_pass_has_made_it(sampled: Sampled) -> None:
+    """Its parameter takes no hook before; the first step's norms hold its gradient all the same."""
+    model = nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    watch = sampled.watch(model, optimizer)
+    inputs, targets = torch.randn(4, 5), torch.randn(4, 2)
+    for _ in range(2):
+        train_step(model, optimizer, inputs, targets)
+    watch.close()
+    expected = sum(float(one.grad.double().square().sum()) for one in model[0].parameters()) ** 0.5
+    assert sampled.values("dl.grad.norm", "0") == [pytest.approx(expected, rel=1e-6)] * 2
+    assert sampled.guard.faults == 0

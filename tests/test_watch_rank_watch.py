@@ -35,7 +35,7 @@ class Node:
 class Job:
     """A run of several ranks, seen by one of them."""
 
-    def __init__(self, root: Path, rank: int = 0, ranks: int = 4) -> None:
+    def __init__(self, root: Path, rank: int = 0, ranks: int = 4, *, tells_hangs: bool = True) -> None:
         self.folder: RunFolder = RunBuilder(root).attempt().folder
         self.locks = {other: self._lock(other) for other in range(ranks)}
         self.said: list[tuple[str, str, dict[str, Any]]] = []
@@ -50,6 +50,7 @@ class Job:
             ask=lambda: self.self,
             emit=lambda name, body, attributes: self.said.append((name, body, dict(attributes))),
             give=self._give,
+            tells_hangs=tells_hangs,
             processes=Node(),  # type: ignore[arg-type]
         )
 
@@ -104,6 +105,24 @@ def test_a_rank_that_is_gone_is_said_once(job: Job) -> None:
     ]
 
 
+def test_a_rank_that_is_just_opening_its_folder_is_not_lost(tmp_path: Path) -> None:
+    """Between making the folder and locking it there is nothing to tell it by; without a pulse for long it is lost."""
+    job = Job(tmp_path)
+    for rank in (1, 2):
+        job.locks[rank].release()
+        (job.folder.rank_folder(1, rank) / "writer.lock").unlink()
+    job.beat(3)
+    job.cycle(0)
+    assert job.said == []
+    job.locks[1] = job._lock(1)
+    job.beat(1, 1.0)
+    for second in range(2, 40, 2):
+        job.beat(1, second)
+        job.beat(3, second)
+        job.cycle(second)
+    assert [(name, attributes["rank"]) for name, _, attributes in job.said] == [("rank.lost", 2)]
+
+
 def test_the_first_that_fails_is_said_and_those_that_fail_of_it_are_not(job: Job) -> None:
     """Ranks 1 and 3 raise since they lost their connection to rank 2; one that finished is no news."""
     for rank, state, at_s in ((1, "failed", 3.5), (2, "failed", 3.0), (3, "finished", 3.2)):
@@ -137,6 +156,18 @@ def test_a_rank_that_is_silent_though_it_lives_stands_still(job: Job) -> None:
     assert len(job.said) == 3
     job.cycle(75)
     assert len(job.said) == 6
+
+
+def test_where_hangs_are_switched_off_silence_is_none(tmp_path: Path) -> None:
+    """The user's `hung_min_s` of 0 holds for what rank 0 sees of the others, too; a lost rank is told all the same."""
+    job = Job(tmp_path, tells_hangs=False)
+    for rank in (1, 2, 3):
+        job.beat(rank)
+    job.cycle(33)
+    assert job.said == []
+    job.locks[2].release()
+    job.cycle(36)
+    assert [(name, attributes["rank"]) for name, _, attributes in job.said] == [("rank.lost", 2)]
 
 
 def test_stacks_of_a_rank_whose_interpreter_stands_are_put_on_record(job: Job) -> None:

@@ -130,6 +130,26 @@ def test_a_kind_that_does_not_fit_is_said(batch: Any, kind: str) -> None:
     assert repr(kind) in found
 
 
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        (lambda: torch.zeros(2, 3, device="meta"), "a tensor that is meta is not checked"),
+        (
+            lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
+            "a tensor that is nested is not checked",
+        ),
+        (lambda: np.zeros((2, 3), dtype=np.longdouble), f"an array of {np.dtype(np.longdouble)} is not checked"),
+    ],
+    ids=["meta", "nested", "longdouble"],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_numbers_that_cannot_be_read_are_said(batch: Any, said: str) -> None:
+    """A sentence, in place of a fault: of no value, of no common shape, of no number that Python has."""
+    if np.dtype(np.longdouble).itemsize == 8:
+        pytest.skip("long doubles are doubles here")
+    assert find(batch(), None, None) == said
+
+
 def test_texts_are_measured_by_their_lengths() -> None:
     """Nine texts: two equal pairs, two empty ones, one of spaces, one of one letter, one missing."""
     texts = ["hello", "hello", "", "", "aaa", "  ", "a longer one", None, "last"]

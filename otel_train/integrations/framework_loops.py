@@ -142,9 +142,20 @@ class FrameworkLoops:
 
     def look_into(self, model: Any, optimizers: Any, *, every: int | None, scaler: Any = None) -> None:
         """Have the run watch a model, every so many optimizer steps; None for not at all."""
-        if every:
-            self.run.watch(model, optimizers, every=every, scaler=scaler)
-            self._watched.append(model)
+        if not every:
+            return
+        # What a framework has in their place need not be torch's: then they are found while it trains.
+        for chosen, chosen_scaler in ((optimizers, scaler), (None, None)):
+            try:
+                self.run.watch(model, chosen, every=every, scaler=chosen_scaler)
+            except otel_train.ConfigError as fault:
+                if fault.field not in ("model", "optimizer", "scaler", "name"):
+                    raise
+                said = str(fault)
+            else:
+                self._watched.append(model)
+                return
+        self.run.warn(f"watch: the framework's model is not looked into: {said}")
 
     def watch_data(self, loader: Any) -> None:
         """Have the run watch a loader that the framework iterates."""

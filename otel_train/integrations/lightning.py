@@ -388,6 +388,7 @@ class OtelTrainCallback(Callback):
         while self._loaders_to_watch:
             self._loops.watch_data(self._loaders_to_watch.pop())
 
+    @telemetry
     def _writing(self, trainer: Any, path: Any) -> Any:
         steps, best = trainer.global_step, facts.is_best(trainer, path)
         return self._loops.writing(path, best=best, iterations=steps, is_writer=trainer.is_global_zero)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import otel_train
@@ -36,7 +36,7 @@ def wrap(
     trainer: Any,
     on_fetch: Callable[[str], None],
     on_loader: Callable[[Any], None],
-    writing: Callable[[Any, Any], AbstractContextManager[None]],
+    writing: Callable[[Any, Any], AbstractContextManager[None] | None],
 ) -> list[Callable[[], Any]]:
     """Be told of each fetch of a batch, each loader and each checkpoint; return what undoes it.
 
@@ -62,7 +62,7 @@ def wrap(
         return processed
 
     def save_checkpoint(filepath: Any, *arguments: Any, **named: Any) -> None:
-        with writing(trainer, filepath):
+        with writing(trainer, filepath) or nullcontext():
             save(filepath, *arguments, **named)
 
     undo: list[Callable[[], Any]] = []

@@ -80,6 +80,9 @@ class RankWatching:
         from otel_train.watch.rank_watch import RankWatch
 
         ranks = run.session.ranks
+        limits = thresholds_of(run.settings)
+        limit_s = limits["hung_min_s"]
+        sees_hangs = bool(limit_s and limits["hung_factor"])
         self._watch = RankWatch(
             opened.place.folder,
             opened.attempt,
@@ -89,9 +92,9 @@ class RankWatching:
             ask=self._asked,
             emit=run.events.emit,
             give=run.session.sink.emit_samples,
+            tells_hangs=sees_hangs,
         )
-        limit_s = thresholds_of(run.settings)["hung_min_s"]
-        if not limit_s or not thresholds_of(run.settings)["hung_factor"]:
+        if not sees_hangs:
             return
         from otel_train.watch.stuck import StuckWatch
 
@@ -135,7 +138,10 @@ class RankWatching:
     def ending(self, status: str, reason: str | None) -> None:
         """Before the log's end: look once more at the others, who may have fallen first, and note what ended it all."""
         self._ending = True
-        run, watch = self._run, self._watch
+        run, opened, watch = self._run, self._opened, self._watch
+        if run is not None and opened is not None and opened.former is not None:
+            # A short run ends before the writer's thread has come to it, or while it is at it.
+            within(LAST_LOOK_S, lambda: self._look_back_late(run, opened), "otel-train-ranks")
         if run is None or watch is None or not run.session.ranks.shared:
             return
 
@@ -211,6 +217,12 @@ class RankWatching:
         return ", ".join(path for path in (kept, torchs_own(run.session.environ, run.session.ranks.rank)) if path)
 
     # Looking back ----------------------------------------------------------------------------------------------------
+
+    def _look_back_late(self, run: Run, opened: Opened) -> None:
+        with run.guard("ranks"), self._lock:
+            if not self._begun:
+                self._begun = True
+                self._look_back(run, opened)
 
     def _look_back(self, run: Run, opened: Opened) -> None:
         """Say why the attempt that this one goes on from ended, where a rank of it fell."""

@@ -29,6 +29,8 @@ class WatchedModels:
         self._watches: dict[str | None, Watch] = {}
         self._records: dict[str, Any] = {}
         self._said: set[str] = set()
+        # Of several models the first tells of the optimizer steps: `dl.optimizer.step` is one series.
+        self._leader: str | None = None
 
     def watch(
         self,
@@ -56,24 +58,30 @@ class WatchedModels:
             fix = "another model is watched under this name: give each its name=, or call unwatch() first"
             raise ConfigError("name", name, fix)
         self._forget(lambda watch: watch.model in (None, model) or watch.name == name)
+        self._leader = next(iter(self._watches), name)
         choice = Choice(
             every=every, window=window, activations=activations, distributions=distributions, updates=updates
         )
         run = self._run
         sharded = has_shards(list(model.parameters()))
-        watch = Watch(
-            model,
-            optimizers,
-            self._surroundings(),
-            choice=choice,
-            name=name,
-            scaler=scaler,
-            sharded=sharded,
+
+        def made(*, active: bool) -> Watch:
+            return Watch(
+                model,
+                optimizers,
+                self._surroundings(name),
+                choice=choice,
+                name=name,
+                scaler=scaler,
+                sharded=sharded,
+                active=active,
+            )
+
+        with run.guard("watch"):
             # What is the same on all ranks is told by the first; of shards each has its own.
-            active=not run.finished and (sharded or run.stores_common),
-        )
-        self._watches[name] = watch
-        return watch
+            watch = self._watches[name] = made(active=not run.finished and (sharded or run.stores_common))
+            return watch
+        return made(active=False)
 
     def unwatch(self, model: Any = None) -> bool:
         """End one watch, or all of them; tell whether there was any."""
@@ -84,17 +92,23 @@ class WatchedModels:
         for name in gone:
             with self._run.guard("unwatch"):
                 self._watches.pop(name).close()
+        self._leader = next(iter(self._watches), None)
         return bool(gone)
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self, name: str | None) -> Surroundings:
         run = self._run
+
+        def note(done: int) -> None:
+            if self._leader == name:
+                run.optimizer_steps.note("hooks", done)
+
         return Surroundings(
             guard=run.guard,
             emit=run.points.add_reading,
             say=self._say,
             on_layers=self._note,
-            on_step=lambda done: run.optimizer_steps.note("hooks", done),
-            tells_step=lambda: run.optimizer_steps.source in ("", "hooks"),
+            on_step=note,
+            tells_step=lambda: self._leader == name and run.optimizer_steps.source in ("", "hooks"),
             rank=run.rank,
         )
 

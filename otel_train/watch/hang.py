@@ -91,7 +91,7 @@ class HangWatch:
         if recorder:
             attributes["flight_recorder"] = recorder
         if held:
-            what = "the interpreter stood still: a thread held its lock and gave no other one a turn"
+            what = "the interpreter stood still: the process was stopped, or a thread held its lock all the time"
         elif self.waiting:
             what = "it waits for other ranks in a collective"
         else:

@@ -43,28 +43,32 @@ class LoaderWatch:
 
     def taken(self, times: tuple[int, ...], index: Any, asked_ns: int, taken_ns: int) -> None:
         """Take the times of a batch."""
-        if self._loaders is not None:
+        # Taken once: another thread may end the run meanwhile.
+        loaders = self._loaders
+        if loaders is not None:
             try:
                 self._source.taken(times, index, asked_ns, taken_ns)
             except Exception as fault:  # noqa: BLE001 - a fault of telemetry must not cost a batch
-                self._loaders.on_fault("watch_data", fault)
+                loaders.on_fault("watch_data", fault)
 
     def failed(self, fault: Exception, at: BatchAt) -> None:
         """Take what the loader raised."""
-        if self._loaders is not None:
+        loaders = self._loaders
+        if loaders is not None:
             try:
                 attributes = attributes_of(at, self._source.name)
                 place = place_of(attributes)
                 said = at.said.strip().splitlines()[0] if at.said.strip() else ""
-                self._loaders.on_failed(fault, place, said, attributes)
+                loaders.on_failed(fault, place, said, attributes)
             except Exception as own:  # noqa: BLE001 - the loader's exception is what the user must get
-                self._loaders.on_fault("watch_data", own)
+                loaders.on_fault("watch_data", own)
 
     def died(self, deaths: Sequence[Death]) -> None:
         """Take what became of workers."""
+        loaders = self._loaders
         for death in deaths:
-            if self._loaders is not None:
-                self._loaders.on_died(*told_of(death, self._source.name))
+            if loaders is not None:
+                loaders.on_died(*told_of(death, self._source.name))
 
     def end(self) -> None:
         """Tell nobody any more, and hold nothing of the run."""

@@ -118,6 +118,13 @@ class Activations:
 
     def collect(self, sampling: Sampling) -> bool:
         """Put what the window saw into a sampling, and close it; False where it saw nothing though it looked."""
+        try:
+            self._put(sampling)
+            return bool(self._seen) or not self.labels.labels
+        finally:
+            self.end()
+
+    def _put(self, sampling: Sampling) -> None:
         torch = sys.modules["torch"]
         number = {label: place for place, label in enumerate(self.labels.labels)}
         means: dict[Any, list[tuple[int, int, Any, Any]]] = {}
@@ -134,10 +141,6 @@ class Activations:
             sampling.put("activation", [(layer, count) for layer, count, _, _ in rows], values)
         for found in dead.values():
             sampling.put("dead", [(layer, units) for layer, units, _ in found], torch.stack([n for _, _, n in found]))
-        looked = bool(self.labels.labels)
-        seen_any = bool(self._seen)
-        self.end()
-        return seen_any or not looked
 
     # Hooks ---------------------------------------------------------------------------------------------------------
 
@@ -161,17 +164,22 @@ class Activations:
         torch = sys.modules["torch"]
         if not self._counts() or not torch.is_tensor(output) or not output.is_floating_point() or not output.numel():
             return
+        # Within vmap, grad and the like of torch.func: such a tensor must not outlive its transformation.
+        if is_transformed(output):
+            return
         if output.is_cuda and torch.cuda.is_current_stream_capturing():
             return
         with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
             values = output.detach()
             values = getattr(values, "_local_tensor", values)
             wide = values if values.dtype in (torch.float32, torch.float64) else values.float()
-            seen = self._seen.setdefault(label, _Seen())
             mean = wide.mean()
+            # Before anything is noted: here a device may have no memory left.
+            spread = torch.linalg.vector_norm(wide - mean)
+            seen = self._seen.setdefault(label, _Seen())
             seen.counts.append(wide.numel())
             seen.means.append(mean)
-            seen.spreads.append(torch.linalg.vector_norm(wide - mean))
+            seen.spreads.append(spread)
             if zeroing:
                 self._take_units(name, seen, values)
 
@@ -225,6 +233,13 @@ class _Output:
             return
         with self._activations.guard("watch"):
             self._activations.take(self._name, self._label, output, zeroing=self._zeroing)
+
+
+def is_transformed(tensor: Any) -> bool:
+    """Tell whether a tensor stands for others within a transformation of torch.func; one of a torch without them no."""
+    functorch = getattr(sys.modules["torch"]._C, "_functorch", None)
+    tells = getattr(functorch, "is_functorch_wrapped_tensor", None)
+    return tells is not None and bool(tells(tensor))
 
 
 def is_activation(module: Any) -> bool:

@@ -28,7 +28,8 @@ class BackwardOrder:
         self._defined = {}
         for number, parameter in enumerate(parameters):
             self._defined[id(parameter)] = number
-            if parameter.requires_grad and parameter.is_leaf:
+            # A lazy module's parameter takes no hook before its first pass has made it.
+            if parameter.requires_grad and parameter.is_leaf and not _is_lazy(parameter):
                 self._handles.append(parameter.register_post_accumulate_grad_hook(Hook(self._came)))
 
     def end(self) -> None:
@@ -62,3 +63,7 @@ class BackwardOrder:
             self.fresh = True
             if self._on_gradient is not None:
                 self._on_gradient()
+
+
+def _is_lazy(parameter: Any) -> bool:
+    return hasattr(type(parameter), "materialize")

@@ -56,10 +56,12 @@ class OptimizerWatch:
         self._folded: list[Any] = []
         # A step that torch.compile traces leaves its graph for us, and comes back; else this costs 0.3 us.
         outside = sys.modules["torch"].compiler.disable
-        self._handles = [
-            optimizer.register_step_pre_hook(Hook(outside(self.before_step))),
-            optimizer.register_step_post_hook(Hook(outside(self.after_step))),
-        ]
+        self._handles = [optimizer.register_step_pre_hook(Hook(outside(self.before_step)))]
+        try:
+            self._handles.append(optimizer.register_step_post_hook(Hook(outside(self.after_step))))
+        except Exception:
+            self._handles.pop().remove()
+            raise
 
     def close(self) -> None:
         """Take the hooks away. Flags that were not read yet become one last reading."""

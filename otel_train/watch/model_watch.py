@@ -84,6 +84,14 @@ class Watch:
         if not active:
             # Another rank tells of it.
             return
+        try:
+            self._begin(model, optimizers)
+        except Exception:
+            # A model or optimizer that takes some of the hooks only keeps none.
+            self.close()
+            raise
+
+    def _begin(self, model: Any, optimizers: Mapping[str, Any] | None) -> None:
         self.layers()
         # Hooks that are there when torch.compile first traces a model would have it compile again without them.
         self._first = 1 if compiles(model) else 0
@@ -132,15 +140,17 @@ class Watch:
                 return
             self.closed = True
         model_patches.leave(self)
-        for side in self._sides:
-            side.close()
-        if self._backward is not None:
-            self._backward.close()
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        self.order.end()
-        self.activations.end()
+        try:
+            for closing in (*self._sides, *(() if self._backward is None else (self._backward,))):
+                # What it hands over last may fail on a device that is lost; the other hooks must go all the same.
+                with self._surroundings.guard("watch"):
+                    closing.close()
+        finally:
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
+            self.order.end()
+            self.activations.end()
 
     # Arming ----------------------------------------------------------------------------------------------------------
 

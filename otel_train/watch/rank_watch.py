@@ -54,6 +54,7 @@ class RankWatch:
         ask: Callable[[], Self],
         emit: Emit,
         give: Callable[[int, Sequence[Sample]], None],
+        tells_hangs: bool = True,
         processes: Processes | None = None,
     ) -> None:
         self._folder = folder
@@ -64,6 +65,7 @@ class RankWatch:
         self._ask = ask
         self._emit = emit
         self._give = give
+        self._tells_hangs = tells_hangs
         self._processes = processes or Processes()
         self._host = self._processes.host()
         self._started = self._processes.started(pid)
@@ -72,6 +74,8 @@ class RankWatch:
         # Ranks that have ended: what has been said of them is said once. And those that are known to stand still.
         self._ended: dict[int, RankState] = {}
         self._still: set[int] = set()
+        # When a rank without a pulse was seen first.
+        self._first_seen_ns: dict[int, int] = {}
 
     def cycle(self, wall_ns: int, mono_ns: int) -> None:
         """Do what is due."""
@@ -105,8 +109,9 @@ class RankWatch:
         for rank, path in watched:
             state = rank_state(path, rank, wall_ns, self._processes)
             if state.state == "running":
-                self._tell_still(state, wall_ns)
-            else:
+                if self._tells_hangs:
+                    self._tell_still(state, wall_ns)
+            elif not self._is_opening(state, wall_ns):
                 self._ended[rank] = state
         first = first_fallen(list(self._ended.values()))
         for rank, _ in watched:
@@ -115,6 +120,12 @@ class RankWatch:
             if ended is not None and (ended.state == "lost" or (ended is first and self._rank == 0)):
                 self._tell_lost(ended)
         return len(watched)
+
+    def _is_opening(self, state: RankState, wall_ns: int) -> bool:
+        """Tell whether a rank may be about to lock its folder and to give its first pulse: it looks like a lost one."""
+        if state.state != "lost" or state.pid:
+            return False
+        return wall_ns - self._first_seen_ns.setdefault(state.rank, wall_ns) < SILENT_NS
 
     def _watched(self) -> list[tuple[int, Path]]:
         """Return the ranks that have not ended: rank 0 watches over all others, and rank 1, while it lives, over it."""

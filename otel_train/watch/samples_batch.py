@@ -127,13 +127,21 @@ def is_picture(value: object) -> bool:
 def _of_array(array: Any, kind: str | None) -> Found | str:
     if is_array(array) and array.dtype.kind in "USO":
         return _of_sequence(array.tolist(), None, kind)
+    for trait in ("is_meta", "is_nested", "is_quantized"):
+        if getattr(array, trait, False):
+            return f"a tensor that {trait.replace('_', ' ')} is not checked"
     if not len(array.shape):
         return "a single number is no batch"
     if str(getattr(array, "layout", "torch.strided")) != "torch.strided":
         return f"a tensor with the layout {array.layout} is not checked"
-    if "complex" in str(array.dtype) or (is_array(array) and array.dtype.kind not in "biuf"):
+    if "complex" in str(array.dtype) or (is_array(array) and not _is_numeric(array.dtype)):
         return f"an array of {array.dtype} is not checked"
     return Found(kind or array_kind(array), array, int(array.shape[0]))
+
+
+def _is_numeric(dtype: Any) -> bool:
+    """Tell numbers that Python has too: a float of more than 64 bits is none."""
+    return dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
 
 
 def array_kind(array: Any) -> str:
