@@ -207,6 +207,29 @@ def test_an_exception_comes_through(tmp_path: Path, start: Callable[..., Any]) -
     assert record.steps("loss", "train") == [1, 2]
 
 
+def test_a_model_used_after_an_exception_is_no_longer_looked_at(tmp_path: Path, start: Callable[..., Any]) -> None:
+    """Once the user has caught it, the next use of the model ends stage and hooks; the run goes on."""
+
+    class Failing(transformers.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+            raise RuntimeError("on purpose")
+
+    run = start()
+    trainer = trainer_of(tmp_path, [OtelTrainCallback(watch=1), Failing()], save_strategy="no")
+    with pytest.raises(RuntimeError, match="on purpose"):
+        trainer.train()
+    assert run.present_stage == "fit"
+    model = trainer.model.eval()
+    model(*splits()["val"][:4])
+    assert run.present_stage is None
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    run.finish()
+    record = recorded(run)
+    assert record.named("dl.step.time", "val") == []
+    (ended,) = [event for event in record.events("stage.end") if "fit" in event.body]
+    assert "failed" in ended.body
+
+
 def test_tokens_of_a_text_model_are_counted(tmp_path: Path, root: Path) -> None:
     """A two-layer BERT, made from its configuration: each batch of 4 texts of 16 tokens counts 64 tokens."""
     config = transformers.BertConfig(

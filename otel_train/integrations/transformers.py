@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 
 import otel_train
+from otel_train.integrations.at_work import AtWork
 from otel_train.integrations.borrowed_run import BorrowedRun, telemetry
 from otel_train.integrations.framework_loops import BACKWARD, FORWARD, OPTIMIZER, FrameworkLoops
 
@@ -41,6 +42,7 @@ class OtelTrainCallback(TrainerCallback):
         self._micro_steps = 0
         self._model: Any = None
         self._saving: Any = None
+        self._training: AtWork | None = None
 
     @property
     def run(self) -> otel_train.Run:
@@ -84,6 +86,7 @@ class OtelTrainCallback(TrainerCallback):
         if self._watch_data and loader is not None:
             self._loops.watch_data(loader)
         self._loops.train.fetch()
+        self._training = AtWork(Trainer, "train")
 
     def _link_resumed(self, args: Any, state: Any) -> None:
         # The Trainer does not say which folder it goes on from: that of this step is where it would be.
@@ -106,6 +109,10 @@ class OtelTrainCallback(TrainerCallback):
     @telemetry
     def _before_forward(self, module: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         loops = self._loops
+        if self._training is not None and self._training.is_over():
+            # An exception has left the training, and somebody uses the model without the Trainer.
+            self._leave(RuntimeError("training was left by an exception"))
+            return
         if not module.training:
             if loops.evaluation is None:
                 # The second of several data sets, or one that is evaluated at the start.
@@ -219,7 +226,11 @@ class OtelTrainCallback(TrainerCallback):
         if state.is_hyper_param_search:
             self.borrowed.finish()
 
-    def _leave(self) -> None:
+    def _leave(self, left_by: BaseException | None = None) -> None:
+        training, self._training = self._training, None
+        if training is not None:
+            left_by = left_by or (RuntimeError("training was left by an exception") if training.is_over() else None)
+            training.forget()
         if self._saving is not None:
             saving, self._saving = self._saving, None
             fault = RuntimeError("the checkpoint was not written")
@@ -227,7 +238,7 @@ class OtelTrainCallback(TrainerCallback):
         while self._undo:
             self._undo.pop()()
         self._model = None
-        self._loops.leave_stage(None)
+        self._loops.leave_stage(left_by)
 
     # Evaluation ------------------------------------------------------------------------------------------------------
 

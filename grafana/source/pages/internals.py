@@ -141,6 +141,15 @@ def data(grid: Grid) -> None:
             at_least=0,
             at_most=1,
         ),
+        _curves(
+            "Drift",
+            "Jensen-Shannon divergence of values and classes from those of the first checks: 0 the same, 1 nothing in "
+            "common. That of classes is less what chance alone gives.",
+            "samples_drift",
+            "none",
+            at_least=0,
+            at_most=1,
+        ),
         *health.panels(health.OF_SAMPLES, width=12),
     )
 

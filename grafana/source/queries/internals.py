@@ -117,6 +117,8 @@ QUERIES: Final[Table] = {
     + samples("dl.samples.constant", "constant, {{split}}")
     + samples("dl.samples.nonfinite", "not finite, {{split}}")
     + samples("dl.samples.duplicate", "duplicate, {{split}}"),
+    "samples_drift": samples("dl.samples.drift", "values, {{split}}")
+    + samples("dl.samples.class.drift", "classes, {{split}}"),
     "classes": over_time(
         f"max by ({SPLIT}, class) ({current(metric('dl.samples.class.share', TRAINING, THIS_RUN))})", "{{class}}"
     ),
