@@ -73,7 +73,8 @@ class HostSampler:
         group = read_cgroup(self._cgroup_root, self._proc)
         facts: dict[str, Callable[[], Any]] = {
             "host_name": socket.gethostname,
-            "os": platform.platform,
+            # platform.platform() would start a process.
+            "os": lambda: f"{platform.system()}-{platform.release()}-{platform.machine()}",
             "architecture": platform.machine,
             "cpu_model": lambda: cpu_model(self._proc),
             "cpu_logical_count": lambda: self._psutil.cpu_count(logical=True),
