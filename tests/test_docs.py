@@ -230,7 +230,8 @@ def test_getting_started_runs(tmp_path: Path) -> None:
     assert summaries[2]["train/loss"]["count"] == 8
     assert summaries[2]["val/f1"]["last"] == 0.9
     assert summaries[3]["train/loss"]["last_step"] == 990
-    assert summaries[4]["val/accuracy"]["max"] == 0.9
+    assert summaries[4]["train/loss"]["count"] == 4
+    assert summaries[5]["val/accuracy"]["max"] == 0.9
     resumed = runs[-1]
     assert [attempt["attempt"] for attempt in resumed.info["attempts"]] == [1, 2]
     assert [change["key"] for change in resumed.info["attempts"][1]["changes"]] == ["lr"]
