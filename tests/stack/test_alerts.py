@@ -72,9 +72,10 @@ def test_each_ill_run_is_told_once_and_when_it_is_well_again(webhook: Webhook, p
         "nonfinite": {"train__loss": float("nan")},
         "stalled": {"dl__step__age": 200.0},
     }
-    runs = {name: SentRun(f"run-{name}") for name in ill}
+    # A hang is told before a stall, which then silences it: here each run has one thing to tell.
+    runs = {name: SentRun(f"run-{name}", thresholds={"hung": 600}) for name in ill}
     healthy, failed = SentRun("run-healthy"), SentRun("run-failed")
-    patient = SentRun("run-patient", thresholds={"plateau": 5000, "overfit": 1, "stalled": 600})
+    patient = SentRun("run-patient", thresholds={"plateau": 5000, "overfit": 1, "stalled": 600, "hung": 600})
     resumed = SentRun(failed.run_id, attempt=2, sends=False)
     everyone = [*runs.values(), healthy, failed, patient, resumed]
     beats = Heartbeats(prometheus.otlp_url, everyone)
