@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from otel_train.otlp.histogram import ExponentialHistogram, HistogramData
-from otel_train.record.entries import Column, Sample, SeriesAttributes
+from otel_train.record.entries import Column, LogEntry, Sample, SeriesAttributes
 from otel_train.record.histogram_value import HistogramValue
 from otel_train.view.axes import Axes
 from otel_train.view.distributions import COLUMNS, MOST_POINTS, ROWS, Distributions, differences, thinned
+from otel_train.view.happenings import happenings
+from otel_train.view.log_list import LogRow
 from otel_train.view.page import embed_json
 from otel_train.view.reading import read_run
 from otel_train.view.report import build, write
@@ -479,3 +481,20 @@ def test_the_sections_open_in_a_browser_without_a_script_error(tmp_path: Path) -
     assert "Stacks of all threads" in document
     assert "<script>alert(1)</script>" not in document.replace("\\u003c", "<").split('id="data"')[0]
     assert len(re.findall(r"<script", document)) == 3
+
+
+def test_of_many_events_a_section_shows_the_newest() -> None:
+    """Of 50 ranks that were lost one after the other the last 40 stand there, in order."""
+    rows = [
+        LogRow(
+            LogEntry(
+                time_ns=place, severity_number=17, severity_text="ERROR", body=f"rank {place} was lost",
+                event_name="rank.lost",
+            ),
+            1,
+            0,
+        )
+        for place in range(1, 51)
+    ]  # fmt: skip
+    shown = happenings(rows, 0)["ranks"]
+    assert [one["text"] for one in shown] == [f"rank {place} was lost" for place in range(11, 51)]

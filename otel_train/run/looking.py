@@ -163,7 +163,7 @@ class LookingInside(Adapting):
         `labels` are one class a sample (or, samples by classes, shares of each); `classes` their names or number. At
         each check `keep` samples (at most 32, those with faults first) go to `artifacts/samples/<split>/step-…` as
         pictures, texts, rows or numbers; the first check and the newest nine are kept, within 64 MB. `decode` turns the
-        ids of a kept sample into text; ids on a device are decoded by another thread, once they are there.
+        ids of a kept sample into text, on the writer's thread.
 
         ConfigError for arguments that are wrong. What can't be checked in a batch is said once, and never raised.
         """

@@ -47,7 +47,7 @@ class PulseFile:
         """Replace the content."""
         text = json.dumps(asdict(pulse))
         if len(text) >= _LENGTH:
-            text = json.dumps(asdict(pulse) | {"reason": pulse.reason[:100]})
+            text = json.dumps(asdict(pulse) | {"reason": pulse.reason[:60]})  # escaped, twelve bytes each at most
         try:
             if self._descriptor < 0:
                 self._descriptor = os.open(self._path, _FLAGS, 0o644)

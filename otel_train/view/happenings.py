@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,17 +25,16 @@ TIME_STATES = ("productive", "data", "evaluation", "checkpoint", "start-up", "id
 
 
 def happenings(rows: Sequence[LogRow], started_ns: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the events by section, in the order of time; what is over is said by its own event."""
-    result: dict[str, list[dict[str, Any]]] = {}
+    """Return the newest events by section, in the order of time; what is over is said by its own event."""
+    result: dict[str, deque[LogRow]] = {}
     for row in sorted(rows, key=lambda row: row.entry.time_ns):
         entry = row.entry
         section = SECTION_OF.get(entry.event_name)
         if section is None or entry.attributes.get(CLEARED):
             continue
-        shown = result.setdefault(section, [])
-        if len(shown) < MOST_OF_A_SECTION:
-            shown.append(_happening(row, started_ns))
-    return result
+        # Of many the newest: they say how it ended.
+        result.setdefault(section, deque(maxlen=MOST_OF_A_SECTION)).append(row)
+    return {section: [_happening(row, started_ns) for row in shown] for section, shown in result.items()}
 
 
 def _happening(row: LogRow, started_ns: int) -> dict[str, Any]:

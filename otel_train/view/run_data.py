@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,7 @@ class RunData:
     # Events of health conditions, but for values that were not finite: those are seen in the points themselves.
     health: list[LogRow] = field(default_factory=list)
     # What happened to ranks, loaders and memory, with stacks; and the counts of distributions.
-    happened: list[LogRow] = field(default_factory=list)
+    happened: deque[LogRow] = field(default_factory=lambda: deque(maxlen=MAX_HAPPENED))
     distributions: Distributions = field(default_factory=Distributions)
     _effective: list[Effective] | None = None
 
@@ -84,7 +85,7 @@ class RunData:
         name = row.entry.event_name
         if name.startswith("health.") and name != "health.nonfinite" and len(self.health) < MAX_HEALTH_EVENTS:
             self.health.append(row)
-        if name in SECTION_OF and len(self.happened) < MAX_HAPPENED:
+        if name in SECTION_OF:
             self.happened.append(row)
         if "exception.type" in row.entry.attributes:
             ends = row.entry.event_name == "run.end"

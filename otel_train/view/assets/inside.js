@@ -83,7 +83,7 @@ function distributionFigure(chart) {
 
 function distributionCard(group) {
   const chart = { title: group.title + " over time", unit: group.log ? "absolute value; exact zeros are left out" : "value", kind: "distribution", log: group.log,
-    layers: group.layers, chosen: 0, lines: [], notes: [], note: "brighter: more of the values; each column is one sampling" };
+    layers: group.layers, chosen: 0, lines: [], notes: [], note: "brighter: more of the values; a column is one sampling, of many several" };
   const node = chartCard(chart);
   if (group.layers.length > 1) {
     const choice = el("select", { class: "search", "aria-label": "Layer", onchange: (event) => { chart.chosen = Number(event.target.value); if (view.drawn.has(node)) draw(node.place); } },
