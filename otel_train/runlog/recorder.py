@@ -235,12 +235,12 @@ class Recorder:
         last = last_until_ns is not None
         self._note_offset()
         self._write_points(last_until_ns)
-        self._write_readings()
+        self._write_readings(last)
+        if self._stopping and not last:
+            return  # the last cycle takes all that is left, and points first
         mono_ns = self._clock.mono_ns()
         self._settle(mono_ns, ended=last)
-        if last:
-            # What who watches has to say of the end.
-            self._write_readings()
+        self._write_readings(last)  # what who watches has to say
         # By the monotonic clock: when the wall clock is set back, the run must not fall silent.
         if last or self._next_heartbeat_ns is None or mono_ns >= self._next_heartbeat_ns:
             self._next_heartbeat_ns = mono_ns + HEARTBEAT_NS
@@ -261,8 +261,11 @@ class Recorder:
         self.lines.readings(now_ns, samples, self._start_ns, ended=ended)
         self.lines.histograms(self._own.histograms(now_ns), ended=ended)
 
-    def _write_readings(self) -> None:
-        for time_ns, samples in _taken(self._readings):
+    def _write_readings(self, last: bool) -> None:
+        for _ in range(len(self._readings)):
+            if self._stopping and not last:
+                return
+            time_ns, samples = self._readings.popleft()
             self.lines.readings(time_ns, samples, self._start_ns)
             if self._watcher is not None and not isinstance(samples, MetricsData):
                 self._watcher.readings(time_ns, samples)
@@ -334,11 +337,7 @@ class Recorder:
         for facts in digested.steps:
             self._take_step(facts)
         for arrived in digested.read:
-            if counters := self._readings_made.counters(arrived):
-                self.lines.readings(arrived.time_ns, counters, self._start_ns)
-            if histograms := self._readings_made.histograms(arrived):
-                self.lines.histograms(histograms)
-            self._readings_made.occurrences(arrived, self._event)
+            self._readings_made.write(arrived, self.lines, self._event)
         for bad in digested.nonfinite:
             self.emit_samples(self._clock.wall_ns(), self._own.take_nonfinite(bad))
             if bad.first:
