@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,11 @@ torch: Any = pytest.importorskip("torch")
 nn = torch.nn
 
 __all__ = ["sampled"]
-pytestmark = pytest.mark.slow
+# The first compilation on a machine makes headers first, which takes a minute or two.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+needs_a_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler, which inductor needs, is on the PATH"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +43,7 @@ def steps(model: Any, optimizer: Any, inputs: list[Any]) -> list[tuple[list[Any]
     return found
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=needs_a_compiler)])
 @pytest.mark.parametrize("watched", ["the model", "the compiled one"])
 def test_a_compiled_model_is_compiled_once_and_its_values_are_right(
     sampled: Sampled, backend: str, watched: str
