@@ -47,6 +47,17 @@ def test_children_belong_under_the_run_or_its_stage(start: Callable[..., Any]) -
     assert [in_run, in_outer, in_inner] == [spelling["run"], spelling["outer"], spelling["inner"]]
 
 
+def test_a_stage_that_is_open_when_the_run_ends_leaves_nothing(start: Callable[..., Any]) -> None:
+    """A framework that was left by an exception never closes its stage: with the run its place is gone."""
+    run = start()
+    run.stage("fit").__enter__()
+    assert "TRACEPARENT" in os.environ
+    run.finish()
+    assert "TRACEPARENT" not in os.environ
+    start().finish()
+    assert "TRACEPARENT" not in os.environ
+
+
 def test_the_users_own_value_comes_back(start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The run's span is a child of what was inherited, which stands there again after the end."""
     monkeypatch.setenv("TRACEPARENT", SCRIPTS)

@@ -142,7 +142,6 @@ class Session:
             self.name, {"run_id": opened.run_id, "run_attempt": opened.attempt}, opened.traceparent
         )
         self.file.set_attempt(trace=trace_entry(marked, above))
-        TRACE_ENVIRONMENT.enter(self, marked)
         recorder = Recorder(
             None if place is None else place.rank_folder,
             resource,
@@ -159,6 +158,8 @@ class Session:
             new_watcher=lambda: _watcher_of(run, opened.former, main=main),
         )
         self._recorder = recorder
+        if not run.finished:
+            TRACE_ENVIRONMENT.enter(self, marked)
         self.sink.attach(recorder)
         with run.guard("prometheus_port"):
             self.prometheus.start(run, resource, recorder)

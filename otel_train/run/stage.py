@@ -57,7 +57,7 @@ class Stage:
                 self.record.set_parameters(self._run.session.redactor.value("", self._parameters))
             self._span = self._run.spans.start(self.name, {STAGE: self.name})
             self._activation = Activation(self._span)
-            TRACE_ENVIRONMENT.enter(self, self._span.get_span_context())
+            TRACE_ENVIRONMENT.enter(self, self._span.get_span_context(), self._run.session)
             self._run.stage_began(self, self._span)
         return self
 

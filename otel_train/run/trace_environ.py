@@ -23,7 +23,8 @@ class TraceEnvironment:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._environ = environ
         self._lock = threading.Lock()
-        self._open: list[tuple[object, str]] = []
+        # Run or stage, what it belongs to, and its place.
+        self._open: list[tuple[object, object, str]] = []
         # What stood there before us, None for nothing; and what we put there last.
         self._former: str | None = None
         self._put: str | None = None
@@ -38,23 +39,23 @@ class TraceEnvironment:
                     found[PARENT] = self._former
         return found
 
-    def enter(self, owner: object, context: SpanContext) -> None:
-        """Have child processes that start from now on belong under a span."""
+    def enter(self, owner: object, context: SpanContext, within: object = None) -> None:
+        """Have child processes that start from now on belong under a span, until its owner or what is around it leaves."""
         with self._lock:
             present = self._environ.get(PARENT)
             if self._put is None or present != self._put:
                 # The first, or the user has set it anew meanwhile: that is what comes back.
                 self._former = present
-            self._open.append((owner, traceparent(context)))
-            self._set(self._open[-1][1])
+            self._open.append((owner, within, traceparent(context)))
+            self._set(self._open[-1][-1])
 
     def leave(self, owner: object) -> None:
-        """Take a span back; what the user has put there meanwhile stays."""
+        """Take a span back, and those within it; what the user has put there meanwhile stays."""
         with self._lock:
-            self._open = [entry for entry in self._open if entry[0] is not owner]
+            self._open = [entry for entry in self._open if owner is not entry[0] and owner is not entry[1]]
             if self._put is None or self._environ.get(PARENT) != self._put:
                 return
-            self._set(self._open[-1][1] if self._open else None)
+            self._set(self._open[-1][-1] if self._open else None)
 
     def forget(self) -> None:
         """In a forked child: it inherits what stands there, as any other child process does."""
