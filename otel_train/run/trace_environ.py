@@ -40,7 +40,7 @@ class TraceEnvironment:
         return found
 
     def enter(self, owner: object, context: SpanContext, within: object = None) -> None:
-        """Have child processes that start from now on belong under a span, until its owner or what is around it leaves."""
+        """Have child processes that start now belong under a span, until its owner or what is around it leaves."""
         with self._lock:
             present = self._environ.get(PARENT)
             if self._put is None or present != self._put:
