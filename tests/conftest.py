@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,13 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if is_foreign(name):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heard_interrupts() -> None:
+    """A shell lets its background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
