@@ -68,7 +68,7 @@ bench: $(STAMP)
 # Resolves the development environment anew; needs uv.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-header --group dev --extra view --extra torch --extra loguru --extra structlog --extra otlp --extra prometheus --extra lightning --extra transformers --extra accelerate pyproject.toml -o requirements/dev.txt
+	  --no-emit-find-links --no-header --group dev --extra view --extra parquet --extra torch --extra loguru --extra structlog --extra otlp --extra prometheus --extra lightning --extra transformers --extra accelerate pyproject.toml -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -236,7 +236,9 @@ def probe(workload_name: str, tool_name: str, blocks: int) -> dict[str, Any]:
             spent.append((time.thread_time_ns() - start_ns) / 1e6)
         return spent
 
-    def timed(tool: Any) -> tuple[int, list[float]]:
+    def timed(tool: Any) -> tuple[int, int, list[float]]:
+        """Return wall time of the steps, CPU of the whole process until all is on disk, and each step."""
+        cpu_ns = time.process_time_ns()
         if tool is not None:
             tool.begin(workload.model, optimizer)
         start_ns = time.perf_counter_ns()
@@ -245,7 +247,7 @@ def probe(workload_name: str, tool_name: str, blocks: int) -> dict[str, Any]:
         if tool is not None:
             tool.end()
             tool.settle()
-        return spent_ns, steps
+        return spent_ns, time.process_time_ns() - cpu_ns, steps
 
     rows = []
     with scratch() as name:
@@ -259,17 +261,18 @@ def probe(workload_name: str, tool_name: str, blocks: int) -> dict[str, Any]:
             tool.close()
         size = folder_bytes(Path(name))
     samplings = workload.steps / EVERY
-    plain_ms = statistics.median(spent for (_, steps), _ in rows for spent in steps)
+    plain_ms = statistics.median(spent for (_, _, steps), _ in rows for spent in steps)
     # A sampled step less the other steps of its block, which were as slow as the machine was then.
     sampling_ms = [
         spent - statistics.median(steps)
-        for _, (_, steps) in rows
+        for _, (_, _, steps) in rows
         for number, spent in enumerate(steps)
         if number % EVERY == TOOLS[tool_name].at
     ]
     return {
-        "step_ms": [without / workload.steps / 1e6 for (without, _), _ in rows],
-        "wall_percent": [100 * (beside / without - 1) for (without, _), (beside, _) in rows],
+        "step_ms": [without / workload.steps / 1e6 for (without, _, _), _ in rows],
+        "wall_percent": [100 * (beside / without - 1) for (without, _, _), (beside, _, _) in rows],
+        "cpu_percent": [100 * (beside / without - 1) for (_, without, _), (_, beside, _) in rows],
         "sampling_ms": sampling_ms,
         "sampling_percent": [100 * spent / (EVERY * plain_ms) for spent in sampling_ms],
         "kib_per_sampling": size / 1024 / samplings / (blocks + 1),
