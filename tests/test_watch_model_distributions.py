@@ -44,7 +44,7 @@ def buckets(value: HistogramValue) -> tuple[dict[int, int], dict[int, int]]:
 def totals_of(*tensors: Any) -> Totals:
     totals = Totals()
     for one in count([(0, tensor) for tensor in tensors], 1):
-        totals.add("x", one.table[0], float(one.sums[0]))
+        totals.add(["x"], one.table[:1], one.sums[:1].tolist())
     return totals
 
 
@@ -122,7 +122,7 @@ def test_small_and_large_tensors_of_many_layers_are_kept_apart() -> None:
     (counts,) = count(tensors, 5)
     for layer in range(5):
         totals = Totals()
-        totals.add("x", counts.table[layer], float(counts.sums[layer]))
+        totals.add(["x"], counts.table[layer : layer + 1], counts.sums[layer : layer + 1].tolist())
         value = totals.value("x")
         assert value.scale is not None
         own = [tensor for number, tensor in tensors if number == layer]
@@ -137,7 +137,7 @@ def test_a_factor_is_applied_before_counting() -> None:
     numbers = torch.randn(10_000)
     (counts,) = count([(0, numbers)], 1, factor=torch.tensor(1 / 3))
     totals = Totals()
-    totals.add("x", counts.table[0], float(counts.sums[0]))
+    totals.add(["x"], counts.table[:1], counts.sums[:1].tolist())
     value = totals.value("x")
     assert value.scale is not None
     assert buckets(value) == placed([numbers * torch.tensor(1 / 3)], value.scale)[:2]
@@ -192,3 +192,18 @@ def test_no_distributions_where_none_are_wanted(sampled: Sampled) -> None:
     watch.close()
     assert [read.distributions for read in sampled.reads] == [[]]
     assert len(sampled.values("dl.grad.norm")) == 1
+
+
+def test_a_later_sampling_that_is_wider_merges_what_was_counted_before() -> None:
+    """Numbers of two samplings, the second with tiny ones and the third as the first, lie where all together would."""
+    torch.manual_seed(6)
+    parts = [torch.randn(500), torch.randn(500) * 1e-20, torch.randn(500)]
+    one_by_one = Totals()
+    for part in parts:
+        (counts,) = count([(0, part)], 1)
+        one_by_one.add(["x"], counts.table, counts.sums.tolist())
+    value = one_by_one.value("x")
+    assert value.scale is not None
+    assert value.scale < SCALE
+    assert buckets(value) == placed(parts, value.scale)[:2]
+    assert value.sum == pytest.approx(float(sum(part.double().sum() for part in parts)), abs=1e-3)

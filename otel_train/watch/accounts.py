@@ -198,11 +198,16 @@ class Accounts:
         whole_ns = time.booked_ns - time.began_ns
         if whole_ns:
             samples.append(Sample("dl.productive.share", totals_ns[PRODUCTIVE] / whole_ns))
-        spent_ns = sum(totals_ns[state] for state in (PRODUCTIVE, DATA, EVALUATION, CHECKPOINT))
-        left_s = time_left_s(self._training.progress(), spent_ns / NS_PER_S)
+        left_s = self.left_s()
         if left_s is not None and not ended:
             samples.append(Sample("dl.run.time_left", left_s))
         return samples
+
+    def left_s(self) -> float | None:
+        """Return the seconds until training is done at its pace so far; None where its end is not known."""
+        totals_ns = self._time.totals_ns
+        spent_ns = sum(totals_ns[state] for state in (PRODUCTIVE, DATA, EVALUATION, CHECKPOINT))
+        return time_left_s(self._training.progress(), spent_ns / NS_PER_S)
 
     def _book(self, *, ended: bool) -> None:
         """Book the time up to now as far as it is known to what it goes; at the end all of it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_train.record.histogram_value import HistogramValue, lower_bound
@@ -206,38 +207,64 @@ def _bounds_for(torch: Any, dtype: Any, device: Any) -> Any:
     return bounds
 
 
+@dataclass(slots=True)
+class _Layer:
+    """What one layer has counted: (above zero, below zero) by bucket, at a scale that falls as numbers spread."""
+
+    buckets: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
+    scale: int = SCALE
+    zeros: int = 0
+    nonfinite: int = 0
+    sum: float = 0.0
+
+    def widen(self) -> None:
+        """Merge neighbours until each sign has few enough buckets."""
+        while any(_width(one) > MOST_BUCKETS for one in self.buckets):
+            positive, negative = self.buckets
+            self.buckets, self.scale = (_merged(positive), _merged(negative)), self.scale - 1
+
+
 class Totals:
     """The counts of all samplings so far, by layer; for the writer's thread."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Any] = {}
-        self._sums: dict[str, float] = {}
+        self._layers: dict[str, _Layer] = {}
 
     def __contains__(self, label: str) -> bool:
-        return label in self._rows
+        return label in self._layers
 
-    def add(self, label: str, rows: Any, total: float) -> None:
-        """Add the counts of one layer in one sampling: a CPU tensor of two rows."""
-        known = self._rows.get(label)
-        if known is None:
-            self._rows[label] = rows.clone()
-        else:
-            known += rows
-        self._sums[label] = self._sums.get(label, 0.0) + total
+    def add(self, labels: Sequence[str], tables: Any, sums: Sequence[float]) -> None:
+        """Add the counts of one sampling: a CPU tensor of a `Counts.table` for these layers, and their sums."""
+        # Three calls for all layers together: most columns are empty, and a call costs more than its numbers.
+        places = tables.nonzero()
+        numbers = tables[places.unbind(1)].tolist()
+        seen = set()
+        for (layer, sign, column), number in zip(places.tolist(), numbers, strict=True):
+            found = self._layers.get(labels[layer])
+            if found is None:
+                found = self._layers[labels[layer]] = _Layer()
+            seen.add(layer)
+            if column == 0:
+                found.zeros += number
+            elif column == ROW - 1:
+                found.nonfinite += number
+            else:
+                index = column - 1 + FIRST >> SCALE - found.scale
+                buckets = found.buckets[sign]
+                buckets[index] = buckets.get(index, 0) + number
+        for layer in seen:
+            self._layers[labels[layer]].sum += sums[layer]
+            self._layers[labels[layer]].widen()
 
     def value(self, label: str) -> HistogramValue:
         """Return the distribution of a layer so far."""
-        rows = self._rows[label]
-        positive, negative = _sparse(rows[0]), _sparse(rows[1])
-        scale = SCALE
-        while max(_width(positive), _width(negative)) > MOST_BUCKETS:
-            positive, negative, scale = _merged(positive), _merged(negative), scale - 1
-        zeros = int(rows[:, 0].sum())
+        found = self._layers[label]
+        positive, negative = found.buckets
         return HistogramValue(
-            count=zeros + sum(positive.values()) + sum(negative.values()),
-            sum=self._sums[label],
-            scale=scale,
-            zero_count=zeros,
+            count=found.zeros + sum(positive.values()) + sum(negative.values()),
+            sum=found.sum,
+            scale=found.scale,
+            zero_count=found.zeros,
             positive_offset=min(positive, default=0),
             positive_counts=_dense(positive),
             negative_offset=min(negative, default=0),
@@ -246,13 +273,7 @@ class Totals:
 
     def nonfinite(self, label: str) -> int:
         """Return how many numbers of a layer were not finite so far."""
-        return int(self._rows[label][:, -1].sum())
-
-
-def _sparse(row: Any) -> dict[int, int]:
-    buckets = row[1:-1]
-    places = buckets.nonzero().flatten()
-    return dict(zip((places + FIRST).tolist(), buckets[places].tolist(), strict=True))
+        return self._layers[label].nonfinite
 
 
 def _width(buckets: dict[int, int]) -> int:

@@ -176,10 +176,8 @@ class ModelReading(Reading):
             layers = len(self._labels)
             for part, what in enumerate(names):
                 totals = self._totals.distributions.setdefault(what, model_distributions.Totals())
-                for layer, label in enumerate(self._labels):
-                    rows = tables[part * layers + layer]
-                    if rows.any():
-                        totals.add(label, rows, float(sums[part * layers + layer]))
+                mine = slice(part * layers, (part + 1) * layers)
+                totals.add(self._labels, tables[mine], sums[mine].tolist())
         for what, totals in self._totals.distributions.items():
             read.distributions += [
                 Distribution(
