@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from runlog_lines import RUN_ID, SECOND, START_NS, FakeProcesses, attempt_row, line, log_line, make_run
 
+from otel_train.runlog.compress import compress_file
 from otel_train.runlog.folder import RunFolder
 from otel_train.runlog.lock import WriterLock
 from otel_train.runlog.processes import Processes
-from otel_train.runlog.status import Status, run_status
+from otel_train.runlog.status import Status, last_lines, run_status
 
 NOW = START_NS + 1_000 * SECOND
 
@@ -163,3 +165,39 @@ def test_this_very_process_is_found_alive(tmp_path: Path) -> None:
     assert run_status(folder.path, NOW).state == "running"
     folder.update(lambda document: document["attempts"][0].update(process_start=1.0))
     assert run_status(tmp_path / RUN_ID, NOW).state == "lost"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_last_lines_are_those_of_the_file(tmp_path: Path, seed: int) -> None:
+    """Backwards, whatever their lengths are beside the pieces that are read, without what is cut or foreign."""
+    random = Random(seed)
+    lines = []
+    for number in range(200):
+        kind = random.random()
+        filler = "x" * random.choice([0, 1, 50, 16_000, 16_384, 70_000])
+        lines.append(b"\x00nothing" if kind < 0.1 else f'{{"a":{number},"b":"{filler}"}}'.encode())
+    path = tmp_path / "logs.000001.jsonl"
+    path.write_bytes(b"\n".join(lines) + random.choice([b"\n", b"", b'\n{"cut']))
+    data = path.read_bytes()
+    inside = [line for line in lines if line.startswith(b"{") and len(data) - data.index(line[:12]) <= 4 << 20]
+    assert list(last_lines(path)) == inside[::-1]
+    assert list(last_lines(path, b'"a":1,')) == [line for line in inside if line.startswith(b'{"a":1,')]
+    assert list(last_lines(tmp_path / "nowhere")) == []
+
+
+def test_the_last_lines_of_a_gzipped_segment(tmp_path: Path) -> None:
+    """The last ten, backwards."""
+    path = tmp_path / "logs.000001.jsonl"
+    path.write_bytes(b"".join(b'{"a":%d}\n' % number for number in range(20)))
+    gzipped = compress_file(path)
+    assert gzipped is not None
+    assert list(last_lines(gzipped)) == [b'{"a":%d}' % number for number in range(19, 9, -1)]
+    assert list(last_lines(gzipped, b":1")) == [b'{"a":%d}' % number for number in range(19, 9, -1)]
+    assert list(last_lines(gzipped, b":15")) == [b'{"a":15}']
+
+
+def test_of_an_ended_run_no_line_is_read(tmp_path: Path) -> None:
+    """Its end is its last sign of life: a list of a thousand runs need not unpack a thousand logs."""
+    folder = make_run(tmp_path, status="finished", ended="2023-11-14T22:15:00.000000Z")
+    (folder.rank_folder(1, 0) / "logs.000001.jsonl").write_bytes(log_line("late", time_ns=NOW))
+    assert status(folder).last_seen_ns == status(folder).since_ns == START_NS + 100 * SECOND

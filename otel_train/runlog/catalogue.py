@@ -48,16 +48,20 @@ def list_runs(
     return sorted(runs, key=lambda run: (run.created_ns, run.run_id), reverse=True)
 
 
-def summarize(path: Path, now_ns: int, processes: Processes | None = None) -> RunSummary:
-    """Return one run's row in a list."""
-    folder = RunFolder(path)
-    info: dict[str, Any] = {}
-    problem = ""
+def describe(path: Path) -> tuple[dict[str, Any], str]:
+    """Return what run.json says, and "", or nothing and why it cannot be read."""
     try:
-        info = folder.read()
+        return RunFolder(path).read(), ""
     except RunFolderError as fault:
-        problem = str(fault)
-    status = run_status(folder, now_ns, processes)
+        return {}, str(fault)
+
+
+def summarize(
+    path: Path, now_ns: int, processes: Processes | None = None, described: tuple[dict[str, Any], str] | None = None
+) -> RunSummary:
+    """Return one run's row in a list; `described` is what `describe` has just given."""
+    info, problem = describe(path) if described is None else described
+    status = run_status(path, now_ns, processes, info)
     created_ns = _time(info.get("created")) or _named_ns(path)
     name, project = str(info.get("run_name") or ""), str(info.get("project") or "")
     return RunSummary(path, path.name, name, project, created_ns, status, info, problem)
@@ -106,8 +110,9 @@ def find_run(root: Path | str, reference: str) -> Path:
         return exact[0]
     if reference == "latest":
         return max(paths, key=lambda path: (_created_ns(path), path.name))
-    names = {path: _name_of(path) for path in paths}
     meant = [path for path in paths if reference and path.name.startswith(reference)]
+    # Names stand in the descriptions, each of which would have to be read.
+    names = {} if meant else {path: _name_of(path) for path in paths}
     meant = meant or [path for path in paths if reference and names[path] == reference]
     if len(meant) == 1:
         return meant[0]
@@ -147,6 +152,7 @@ def _changed_ns(path: Path) -> int:
 
 def _time(text: object) -> int:
     try:
-        return from_iso(text) if isinstance(text, str) and text else 0
+        # What lies before 1970 is no time of a run.
+        return max(0, from_iso(text)) if isinstance(text, str) and text else 0
     except ValueError:
         return 0

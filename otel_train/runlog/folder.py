@@ -160,8 +160,7 @@ class RunFolder:
         """Return (attempt, rank, folder) of all, or of the given attempt and rank, in order."""
         return [
             (a, r, self.path / f"attempt-{a}" / f"rank-{r}")
-            for a in self.attempts()
-            if attempt is None or a == attempt
+            for a in (self.attempts() if attempt is None else (attempt,))
             for r in self.ranks(a)
             if rank is None or r == rank
         ]

@@ -14,8 +14,8 @@ _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class _Place:
-    """How far one rank's folder has been read: the segment, and the offset in its plain bytes."""
+class Place:
+    """How far one signal of a rank's folder has been read: the segment, and the offset in its plain bytes."""
 
     number: int = 0
     offset: int = 0
@@ -31,37 +31,38 @@ def follow_lines(
     from_end: bool = False,
 ) -> Iterator[bytes]:
     """Give whole lines with their line ends; call `poll` when nothing is new, and end when it returns False."""
-    places: dict[Path, _Place] = {}
+    places: dict[Path, Place] = {}
     if from_end:
         for _, _, path in folder.rank_folders(attempt, rank):
             places[path] = _end_of(path, signal)
     while True:
         anything = False
         for _, _, path in folder.rank_folders(attempt, rank):
-            place = places.setdefault(path, _Place())
-            for line in _new_lines(path, signal, place):
+            place = places.setdefault(path, Place())
+            for line in new_lines(path, signal, place):
                 anything = True
                 yield line
         if not anything and not poll():
             return
 
 
-def _end_of(path: Path, signal: str) -> _Place:
+def _end_of(path: Path, signal: str) -> Place:
     segments = list_segments(path, signal)
     if not segments:
-        return _Place()
+        return Place()
     number, last = segments[-1]
     if last.suffix == ".gz":
-        return _Place(number + 1)
+        return Place(number + 1)
     # A line that is half written now is new when it is whole.
     data_end = 0
     for raw in read_lines(last, []):
         if raw.ended:
             data_end = raw.offset + len(raw.data) + 1
-    return _Place(number, data_end)
+    return Place(number, data_end)
 
 
-def _new_lines(path: Path, signal: str, place: _Place) -> Iterator[bytes]:
+def new_lines(path: Path, signal: str, place: Place) -> Iterator[bytes]:
+    """Give the whole lines of a rank's folder behind a place, which moves along: before a line is given, behind it."""
     for number, segment in list_segments(path, signal):
         if number < place.number:
             continue
@@ -74,7 +75,7 @@ def _new_lines(path: Path, signal: str, place: _Place) -> Iterator[bytes]:
             return
 
 
-def _rest(segment: Path, place: _Place) -> Iterator[bytes]:
+def _rest(segment: Path, place: Place) -> Iterator[bytes]:
     if segment.suffix == ".gz":
         for raw in read_lines(segment, []):
             end = raw.offset + len(raw.data) + 1

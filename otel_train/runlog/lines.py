@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import json
+import os
+import queue
 import re
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +20,9 @@ from otel_train.otlp.decode import DamagedLine, parse_line
 # Longer than any line that is written; a file without line ends must not fill the memory.
 MAX_LINE_BYTES = 64 << 20
 _CHUNK_BYTES = 256 << 10
+# Of gzips from this size on a thread unpacks ahead, in pieces of this size.
+_LARGE_BYTES = 1 << 20
+_AHEAD_BYTES = 4 << 20
 _GZIP = 31
 _START = re.compile(rb'\{"resource(?:Metrics|Logs|Spans)":\[')
 
@@ -40,33 +46,110 @@ class RawLine:
     data: bytes
     ended: bool  # False for a last line without its line end
     too_long: bool = False
+    # Where the next line begins.
+    end: int = 0
 
 
-def read_lines(path: Path, damage: list[Damage], *, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[RawLine]:
-    """Give every line that is not empty. What cannot be read of a gzip, or of the file at all, goes to `damage`."""
-    number, offset = 0, 0
+def read_lines(
+    path: Path,
+    damage: list[Damage],
+    *,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    number: int = 0,
+    offset: int = 0,
+) -> Iterator[RawLine]:
+    """Give every line that is not empty. What cannot be read of a gzip, or of the file at all, goes to `damage`.
+
+    Reading begins behind the first `number` lines, which end at `offset` of the plain bytes.
+    """
     try:
-        with open(path, "rb") as file:
-            source: IO[bytes] = (
-                io.BufferedReader(_Gunzip(file, path, damage), _CHUNK_BYTES) if path.suffix == ".gz" else file
-            )
-            while data := source.readline(max_line_bytes):
+        with open(path, "rb") as file, contextlib.closing(_pieces(file, path, damage, offset)) as pieces:
+            for data, length, ended in _cut(pieces, max_line_bytes):
                 number += 1
-                start = offset
-                offset += len(data)
-                ended = data.endswith(b"\n")
-                too_long = False
-                while not ended and len(data) >= max_line_bytes and (more := source.readline(max_line_bytes)):
-                    too_long = True
-                    offset += len(more)
-                    ended = more.endswith(b"\n")
-                data = data.rstrip(b"\r\n")
+                start, offset = offset, offset + length
+                too_long = len(data) < length - ended
+                data = data.rstrip(b"\r")
                 if data:
-                    yield RawLine(number, start, data, ended, too_long)
+                    yield RawLine(number, start, data, ended, too_long, offset)
     except FileNotFoundError:
         raise
     except OSError as fault:
         damage.append(Damage(path, number + 1, offset, f"cannot be read: {fault.strerror or fault}"))
+
+
+def _cut(pieces: Iterable[bytes], max_line_bytes: int) -> Iterator[tuple[bytes, int, bool]]:
+    """Give each line without its line end, at most so much of it; its length with the line end; whether it has one."""
+    held: list[bytes] = []
+    size = kept = 0
+    for piece in pieces:
+        first, *lines = piece.split(b"\n")
+        # Of a line that is longer than any only the beginning is held.
+        held.append(first[: max_line_bytes - kept] if kept + len(first) > max_line_bytes else first)
+        kept += len(held[-1])
+        size += len(first)
+        if not lines:
+            continue
+        yield b"".join(held), size + 1, True
+        *whole, last = lines
+        for line in whole:
+            yield line[:max_line_bytes] if len(line) > max_line_bytes else line, len(line) + 1, True
+        held, size = [last[:max_line_bytes]], len(last)
+        kept = len(held[0])
+    if size:
+        yield b"".join(held), size, False
+
+
+def _pieces(file: IO[bytes], path: Path, damage: list[Damage], offset: int) -> Generator[bytes, None, None]:
+    """Give the plain bytes of a file from an offset on."""
+    if path.suffix != ".gz":
+        file.seek(offset)
+        while piece := file.read(_CHUNK_BYTES):
+            yield piece
+        return
+    gunzip = _Gunzip(file, path, damage)
+    is_large = os.fstat(file.fileno()).st_size >= _LARGE_BYTES
+    with contextlib.closing(_ahead(gunzip) if is_large else gunzip.pieces(_CHUNK_BYTES)) as pieces:
+        for piece in pieces:
+            if offset < len(piece):
+                yield piece[offset:] if offset else piece
+            offset = max(0, offset - len(piece))
+
+
+def _ahead(gunzip: _Gunzip) -> Generator[bytes, None, None]:
+    """Unpack the next piece in another thread while the present one is read: zlib leaves the interpreter alone.
+
+    The pieces are few and large, since each costs that thread a turn of the interpreter.
+    """
+    ready: queue.Queue[bytes | BaseException] = queue.Queue(2)
+    stopped = threading.Event()
+
+    def work() -> None:
+        try:
+            for piece in gunzip.pieces(_AHEAD_BYTES):
+                ready.put(piece)
+                if stopped.is_set():
+                    break
+            ready.put(b"")
+        except BaseException as fault:  # noqa: BLE001 - it is raised where the piece is read
+            ready.put(fault)
+
+    thread = threading.Thread(target=work, name="otel-train-gunzip", daemon=True)
+    thread.start()
+    piece: bytes | BaseException = b"x"
+    try:
+        while piece:
+            piece = ready.get()
+            if isinstance(piece, BaseException):
+                raise piece
+            if piece:
+                yield piece
+    finally:
+        stopped.set()
+        # The thread may wait for room.
+        while thread.is_alive():
+            with contextlib.suppress(queue.Empty):
+                ready.get(timeout=0.01)
+        thread.join()
 
 
 def whole_parts(data: bytes) -> list[bytes]:
@@ -89,7 +172,7 @@ def whole_parts(data: bytes) -> list[bytes]:
     return parts
 
 
-class _Gunzip(io.RawIOBase):
+class _Gunzip:
     """Unpacks a gzip as far as it is sound: up to the very byte where it breaks."""
 
     def __init__(self, file: IO[bytes], path: Path, damage: list[Damage]) -> None:
@@ -101,17 +184,14 @@ class _Gunzip(io.RawIOBase):
         self._given = 0
         self._over = False
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._ready and not self._over:
-            self._fill(len(buffer))
-        count = min(len(buffer), len(self._ready))
-        buffer[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        self._given += count
-        return count
+    def pieces(self, size: int) -> Generator[bytes, None, None]:
+        """Give the plain bytes, at most so many at once."""
+        while not self._over:
+            self._fill(size)
+            piece, self._ready = self._ready, b""
+            self._given += len(piece)
+            if piece:
+                yield piece
 
     def _fill(self, size: int) -> None:
         if self._inflate.eof:
@@ -123,7 +203,7 @@ class _Gunzip(io.RawIOBase):
             self._inflate = zlib.decompressobj(_GZIP)
         else:
             # Bounded output: a few bytes may unpack to gigabytes.
-            rest = self._inflate.unconsumed_tail or self._file.read(64 << 10)
+            rest = self._inflate.unconsumed_tail or self._file.read(max(64 << 10, size >> 3))
         if not rest:
             self._over = True
             self._say("the gzip is cut off")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from otel_train.errors import RunFolderError
-from otel_train.otlp.decode import DamagedLine, MetricPoint, Request, Resource, Series, decode_document, parse_line
+from otel_train.otlp.decode import DamagedLine, MetricPoint, Request, Resource, Series, decode_line, parse_line
 from otel_train.record.entries import LogEntry, SpanEntry
 from otel_train.runlog.folder import RUN_FILE, RunFolder
 from otel_train.runlog.follow import follow_lines
@@ -16,6 +16,8 @@ from otel_train.runlog.lines import Damage, RawLine, read_lines, whole_parts
 from otel_train.runlog.lock import is_locked
 from otel_train.runlog.rebuild import rebuild_info
 from otel_train.runlog.segments import list_segments, segment_name
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class RunReader:
 
     def lines(self, signal: str, attempt: int | None = None, rank: int | None = None) -> Iterator[bytes]:
         """Give every whole line of metrics, logs or traces, with its line end, in the order of writing."""
-        for data, _, _, _ in self._documents(signal, attempt, rank):
+        for data, _, _, _ in self._read(signal, attempt, rank, parse_line):
             yield data + b"\n"
 
     def requests(
@@ -68,8 +70,7 @@ class RunReader:
         names: Container[str] | None = None,
     ) -> Iterator[tuple[Request, int, int]]:
         """Give each line decoded, with its attempt and rank; with `names`, only those metrics."""
-        for _, document, place, where in self._documents(signal, attempt, rank):
-            request = decode_document(document, names)
+        for _, request, place, where in self._read(signal, attempt, rank, lambda line: decode_line(line, names)):
             if request.skipped and where not in self._counted:
                 self._counted.add(where)
                 self.skipped += request.skipped
@@ -120,9 +121,9 @@ class RunReader:
         """
         return follow_lines(self.folder, signal, poll, attempt, rank, from_end=from_end)
 
-    def _documents(
-        self, signal: str, attempt: int | None, rank: int | None
-    ) -> Iterator[tuple[bytes, dict[str, Any], tuple[int, int], tuple[Path, int]]]:
+    def _read(
+        self, signal: str, attempt: int | None, rank: int | None, parse: Callable[[bytes], T]
+    ) -> Iterator[tuple[bytes, T, tuple[int, int], tuple[Path, int]]]:
         for a, r, folder in self.folder.rank_folders(attempt, rank):
             segments = list_segments(folder, signal)
             for position, (number, path) in enumerate(segments):
@@ -132,7 +133,7 @@ class RunReader:
                     try:
                         if raw.too_long:
                             raise DamagedLine("longer than any line that is written")
-                        yield raw.data, parse_line(raw.data), (a, r), where
+                        yield raw.data, parse(raw.data), (a, r), where
                         continue
                     except DamagedLine as fault:
                         reason = str(fault)
@@ -141,7 +142,7 @@ class RunReader:
                         continue
                     self._note(Damage(source, raw.number, raw.offset, reason if raw.ended else f"cut off: {reason}"))
                     for index, part in enumerate(whole_parts(raw.data)):
-                        yield part, parse_line(part), (a, r), (source, raw.offset + index)
+                        yield part, parse(part), (a, r), (source, raw.offset + index)
 
     def _raw_lines(self, path: Path, gzipped: Path) -> Iterator[tuple[Path, RawLine]]:
         found: list[Damage] = []

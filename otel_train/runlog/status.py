@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from otel_train.clock import NS_PER_S, from_iso, iso
 from otel_train.errors import RunFolderError
@@ -23,6 +25,7 @@ from otel_train.semconv import SPLIT
 
 HEARTBEAT_LIMIT_S = 60.0
 _TAIL_BYTES = 4 << 20
+_STEP_BYTES = 16 << 10
 _TIME = re.compile(rb'"(?:timeUnixNano|endTimeUnixNano)"\s*:\s*"?(\d+)')
 
 
@@ -44,15 +47,26 @@ class Status:
         return self.state == "running"
 
 
-def run_status(folder: RunFolder | Path | str, now_ns: int, processes: Processes | None = None) -> Status:
-    """Return the status of a run's newest attempt, from its files and, on its own host, from its process."""
+def run_status(
+    folder: RunFolder | Path | str,
+    now_ns: int,
+    processes: Processes | None = None,
+    info: Mapping[str, Any] | None = None,
+) -> Status:
+    """Return the status of a run's newest attempt, from its files and, on its own host, from its process.
+
+    `info` is what was just read of run.json, empty where it cannot be read; without it the file is read.
+    """
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     processes = processes or Processes()
-    attempt = _newest_attempt(run)
+    attempt = _newest_attempt(run, info)
     number = attempt.get("attempt", 0)
-    seen_ns = last_sign_of_life_ns(run, number)
+    locked = _locked(run, number, processes)
+    ended_ns = _time(attempt.get("ended")) if attempt.get("status") in ENDED and not locked else 0
+    # The end is the last sign of life, so of an ended run, and most are, no line is read.
+    seen_ns = ended_ns or last_sign_of_life_ns(run, number)
     started_ns = _time(attempt.get("started"))
-    if _locked(run, number, processes):
+    if locked:
         return Status("running", "", started_ns or seen_ns, seen_ns, number)
     if attempt.get("status") not in ENDED:
         # The end is written to the log before run.json: a run killed in between has ended all the same.
@@ -101,9 +115,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def _newest_attempt(run: RunFolder) -> dict[str, Any]:
+def _newest_attempt(run: RunFolder, info: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
-        attempts = run.read().get("attempts")
+        attempts = (run.read() if info is None else info).get("attempts")
     except RunFolderError:
         attempts = None
     described = [item for item in attempts if isinstance(item, dict)] if isinstance(attempts, list) else []
@@ -121,7 +135,8 @@ def _number(value: object) -> int:
 
 def _time(text: object) -> int:
     try:
-        return from_iso(text) if isinstance(text, str) and text else 0
+        # What lies before 1970 is no time of a run.
+        return max(0, from_iso(text)) if isinstance(text, str) and text else 0
     except ValueError:
         return 0
 
@@ -146,7 +161,7 @@ def last_sign_of_life_ns(run: RunFolder, attempt: int) -> int:
         if not segments:
             continue
         path = segments[-1][1]
-        for line in _tail(path)[-2:]:
+        for line in islice(last_lines(path), 2):
             newest = max([newest, *map(int, _TIME.findall(line))])
         try:
             changed = max(changed, path.stat().st_mtime_ns)
@@ -158,9 +173,7 @@ def last_sign_of_life_ns(run: RunFolder, attempt: int) -> int:
 def end_event(folder: Path) -> dict[str, Any]:
     """Return status, reason, exit code and time of a `run.end` event in the last lines of a rank's log; else {}."""
     segments = list_segments(folder, "logs")
-    for line in reversed(_tail(segments[-1][1])) if segments else ():
-        if b"run.end" not in line:
-            continue
+    for line in last_lines(segments[-1][1], b"run.end") if segments else ():
         try:
             entries = decode_line(line).logs
         except DamagedLine:
@@ -174,9 +187,7 @@ def end_event(folder: Path) -> dict[str, Any]:
 def last_step(folder: Path) -> int | None:
     """Return the newest training step in the last lines of a rank's metrics; None where there is none."""
     segments = list_segments(folder, "metrics")
-    for line in reversed(_tail(segments[-1][1])) if segments else ():
-        if b'"dl.step"' not in line:
-            continue
+    for line in last_lines(segments[-1][1], b'"dl.step"') if segments else ():
         try:
             found = [point for point, _ in decode_line(line, ("dl.step",)).points()]
         except DamagedLine:
@@ -188,23 +199,35 @@ def last_step(folder: Path) -> int | None:
     return None
 
 
-def _tail(path: Path) -> list[bytes]:
-    """The last whole lines of a segment, at most some MiB of them."""
+def last_lines(path: Path, containing: bytes = b"") -> Iterator[bytes]:
+    """Give the whole lines of a segment's last MiB that contain these bytes, the last one first.
+
+    Of a gzipped segment these are among the last ten.
+    """
     try:
         if path.suffix == ".gz":
-            kept: list[bytes] = []
-            for raw in read_lines(path, []):
-                kept = [*kept[-9:], raw.data]
-            return kept
+            lines: Iterator[bytes] = reversed([raw.data for raw in deque(read_lines(path, []), 10)])
+            yield from (line for line in lines if containing in line)
+            return
         with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).split(b"\n")
+            # Looking for bytes is quick, checking a line is not.
+            yield from (line for line in _backwards(file) if containing in line and _whole(line))
     except OSError:
-        return []
-    if size > _TAIL_BYTES:
-        lines = lines[1:]
-    return [line for line in lines if _whole(line)]
+        return
+
+
+def _backwards(file: IO[bytes]) -> Iterator[bytes]:
+    """Give lines from the end, read in ever larger pieces, since mostly the last line is enough."""
+    end = size = file.seek(0, os.SEEK_END)
+    rest, step = b"", _STEP_BYTES
+    while end > 0 and size - end < _TAIL_BYTES:
+        start = max(0, end - step, size - _TAIL_BYTES)
+        file.seek(start)
+        rest, *lines = (file.read(end - start) + rest).split(b"\n")
+        yield from reversed(lines)
+        end, step = start, 4 * step
+    if end == 0:
+        yield rest
 
 
 def _whole(line: bytes) -> bool:
