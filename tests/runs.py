@@ -120,6 +120,7 @@ class RunBuilder:
         event: str = "",
         attempt: int = 1,
         rank: int = 0,
+        span_id: int = 0,
         **attributes: Any,
     ) -> RunBuilder:
         """Write one log record; dots of attribute names are given as two underscores."""
@@ -130,6 +131,8 @@ class RunBuilder:
             body=body,
             event_name=event,
             attributes={key.replace("__", "."): value for key, value in attributes.items()},
+            trace_id=7 if span_id else 0,
+            span_id=span_id,
         )
         return self.lines("logs", self.encoder(attempt, rank).logs([entry]), attempt=attempt, rank=rank)
 

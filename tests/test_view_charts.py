@@ -7,7 +7,8 @@ import math
 from otel_train.view.axes import Axes
 from otel_train.view.charts import Detail, Named, axis_warnings, chart, label_of, line, metric_charts
 from otel_train.view.machine_charts import machine_charts, rate, time_shares
-from otel_train.view.series import Effective, Series, SeriesStore, effective
+from otel_train.view.series import Effective, Series, effective
+from otel_train.view.series_store import SeriesStore
 from otel_train.view.summary import Summary, summarize
 
 S = 1_000_000_000
@@ -43,7 +44,8 @@ def test_non_finite_values_are_gaps_with_marks_of_their_kind() -> None:
     assert sum(mark[1] for mark in drawn["marks"]) == 48
     assert [mark[0] for mark in drawn["marks"] if mark[2]] == [31]
     assert [mark[0] for mark in drawn["marks"] if mark[3]] == [32]
-    assert {"kind": "bad", "text": "train: 48 NaN, 1 +Inf, 1 -Inf; first bad step 1"} in made["notes"]
+    said = "train: 48 NaN, 1 +Inf, 1 -Inf; first bad step 1"
+    assert {"kind": "bad", "text": said, "line": drawn["id"]} in made["notes"]
 
 
 def test_best_value_is_marked_at_its_step_by_the_metrics_direction() -> None:
@@ -51,7 +53,8 @@ def test_best_value_is_marked_at_its_step_by_the_metrics_direction() -> None:
     values = [0.05 if step == 37 else 1.0 for step in range(100)]
     (made,) = metric_charts([metric(series_of(values, list(range(100))), "min")], Axes(0), Detail())
     assert made["lines"][0]["best"] == {"value": 0.05, "x": {"time": 37.0, "step": 37}}
-    assert {"kind": "best", "text": "best train 0.05 at step 37"} in made["notes"]
+    said = {"kind": "best", "text": "best train 0.05 at step 37", "line": made["lines"][0]["id"]}
+    assert said in made["notes"]
 
 
 def test_elapsed_time_counts_from_the_runs_start_for_every_metric() -> None:
@@ -62,8 +65,8 @@ def test_elapsed_time_counts_from_the_runs_start_for_every_metric() -> None:
     assert drawn["x"] == {"time": [400.0]}
 
 
-def test_a_reduced_line_keeps_extremes_and_breaks_at_non_finite_buckets() -> None:
-    """The band holds the exact extremes; a bucket with a NaN in it is joined to nothing."""
+def test_a_reduced_line_keeps_extremes_and_breaks_where_a_value_is_not_finite() -> None:
+    """The band holds the exact extremes; a NaN has its own place, where the line is broken."""
     values = [float(number % 100) for number in range(10_000)]
     values[5_000] = math.nan
     values[7_777] = -123.456
@@ -73,8 +76,9 @@ def test_a_reduced_line_keeps_extremes_and_breaks_at_non_finite_buckets() -> Non
     assert max(value for value in drawn["high"] if value is not None) == 99.0
     (mark,) = drawn["marks"]
     assert mark[1:] == [1, 0, 0]
-    assert drawn["y"][mark[0] - 1] is None
-    assert drawn["y"][mark[0] + 1] is None
+    assert (drawn["y"][mark[0]], drawn["x"]["time"][mark[0]]) == (None, 5000.0)
+    assert (drawn["x"]["time"][0], drawn["x"]["time"][-1]) == (0.0, 9999.0)
+    assert (drawn["y"][0], drawn["y"][-1]) == (0.0, 99.0)
 
 
 def test_splits_of_one_metric_share_a_chart_in_a_fixed_order() -> None:
@@ -152,7 +156,7 @@ def test_reduction_is_said_once_for_lines_of_equal_length() -> None:
     lines = [Named(long, name, "value") for name in ("forward", "backward", "optimizer")]
     made = chart("Phases", "s", lines, Axes(0), Detail())
     assert made["notes"] == [
-        {"kind": "info", "text": "3 series, each: 3,000 points drawn as 1,000 means with their range"}
+        {"kind": "info", "text": "3 series, each: 3,000 points drawn as 800 means with their range"}
     ]
     assert chart("x", "", [Named(series_of([1.0]), "value", "value")], Axes(0), Detail())["notes"] == []
 
@@ -170,7 +174,7 @@ def test_many_series_are_drawn_more_coarsely_so_that_the_page_stays_small() -> N
     for count in (1, 10, 100, 1_000):
         detail = Detail.for_series(count)
         assert count * detail.buckets <= 100_000
-    assert Detail.for_series(1) == Detail(2_000, 1_000)
+    assert Detail.for_series(1) == Detail(2_000, 800)
 
 
 def test_counters_become_rates_and_a_restart_is_no_negative_rate() -> None:
@@ -239,4 +243,4 @@ def test_a_label_tells_series_of_one_chart_apart() -> None:
     store.add("train.norm", (("layer", "fc1"), ("split", "train")), 1, 2, 0, 1.0)
     store.add("train.plain", (), 1, 0, 0, 1.0)
     labels = [label_of(series, with_rank=True) for series in store.join()]
-    assert labels == ["train · layer=fc1 · rank 2", "rank 0"]
+    assert labels == ["rank 0", "train · layer=fc1 · rank 2"]

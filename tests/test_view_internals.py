@@ -24,7 +24,7 @@ from otel_train.view.log_list import LogRow
 from otel_train.view.page import embed_json
 from otel_train.view.reading import read_run
 from otel_train.view.report import build, write
-from otel_train.view.series import SeriesStore
+from otel_train.view.series_store import SeriesStore
 from tests.runs import NS_PER_S, START_NS, RunBuilder
 from tests.test_view_browser import open_page
 
@@ -182,7 +182,7 @@ def test_a_worker_that_died_is_shown_with_its_samples(tmp_path: Path) -> None:
     assert event["folded"] == [["Traceback", "Traceback of it"]]
     assert [section["id"] for section in data["inside"]] == ["data-path"]
     # It is told on top of the page, too.
-    assert data["notices"] == [{"kind": "bad", "text": "worker 1 was killed."}]
+    assert data["notices"] == [{"kind": "bad", "text": "worker 1 was killed.", "step": 40}]
 
 
 def test_time_by_state_adds_up_over_attempts(tmp_path: Path) -> None:

@@ -198,3 +198,27 @@ def test_tables_align_and_colour_only_on_a_terminal() -> None:
     assert "\x1b[31mfailed  \x1b[0m" in coloured
     assert not text.Paint(Terminal(), {"NO_COLOR": "1"}).on
     assert text.plain("a\x1b[2Jb\u202ec\td") == r"a\x1b[2Jb\u202ec" + "\td"
+
+
+def test_bars_and_records_name_their_span_so_that_one_leads_to_the_other() -> None:
+    """Ids as hex of 16 digits, the parent's too, the step as a number; of an open span that which was announced."""
+    rows = [
+        span("epoch", 0, 9, 0xB1, 0xA1, dl__epoch=0),
+        span("step", 1, 2, 0xC1, dl__step=12),
+        span("train (started)", 1, 1, 0xD1, 0xFFFFFFFFFFFFFFFF, dl__announces="f" * 16, dl__span__name="train"),
+    ]
+    made = timeline(rows, 0, {1: 9 * S})
+    bars = {bar["name"]: bar for lane in made["lanes"] for bar in lane["bars"]}
+    assert made["traces"] == [f"{1:032x}"]
+    assert {bar["trace"] for bar in bars.values()} == {0}
+    assert (bars["epoch 0"]["id"], bars["epoch 0"]["parent"]) == ("00000000000000b1", "00000000000000a1")
+    assert "step" not in bars["epoch 0"]
+    assert (bars["step 12"]["id"], bars["step 12"]["step"]) == ("00000000000000c1", 12)
+    assert bars["train"]["id"] == "f" * 16
+    keeper = LogKeeper()
+    for row in (entry(1), entry(2)):
+        row.entry.span_id = 0xC1 if row.entry.time_ns == S else 0
+        keeper.add(row)
+    listed = payload(keeper, 0)
+    column = listed["columns"].index("span")
+    assert [row[column] for row in listed["rows"]] == ["00000000000000c1", ""]

@@ -68,15 +68,59 @@ def test_a_gap_is_neither_a_value_nor_a_nan() -> None:
     rows, _ = rows_of([1.0, math.nan, 1.0], gaps={1})
     assert [row.mean for row in rows] == [1.0, None, 1.0]
     assert sum(row.bad.total for row in rows) == 0
-    reduced_rows, reduced = rows_of([1.0, math.nan, 3.0], gaps={1}, raw_points=1, buckets=1)
+    reduced_rows, reduced = rows_of([9.0, 1.0, math.nan, 3.0, 9.0], gaps={2}, raw_points=1, buckets=3)
     assert reduced
-    assert (reduced_rows[0].mean, reduced_rows[0].bad.total) == (2.0, 0)
+    assert [(row.mean, row.points, row.bad.total) for row in reduced_rows] == [(9.0, 1, 0), (2.0, 3, 0), (9.0, 1, 0)]
 
 
-def test_no_line_joins_buckets_with_a_non_finite_value_in_them() -> None:
-    """A bucket that holds both finite and non-finite values stands alone."""
+def test_no_line_joins_what_a_non_finite_value_parts() -> None:
+    """A value that is not finite parts its bucket and stands where it is; the finite ones keep their own means."""
     rows, _ = rows_of([1.0, 2.0, 3.0, math.nan, 5.0, 6.0, 7.0, 8.0], raw_points=2, buckets=4)
-    assert [joined(left, right) for left, right in itertools.pairwise(rows)] == [False, False, True]
+    assert [(row.index, row.mean, row.bad.nan) for row in rows] == [
+        (0, 1.0, 0),
+        (2, 2.5, 0),
+        (3, None, 1),
+        (5, 6.0, 0),
+        (7, 8.0, 0),
+    ]
+    drawn = [joined(left, right) for left, right in itertools.pairwise(rows)]
+    assert drawn == [True, False, False, True]
+
+
+@given(anything, st.integers(1, 60))
+def test_first_and_last_point_stand_at_their_own_places(values: list[float], buckets: int) -> None:
+    """Both are rows of a single point with its own value, finite or not."""
+    rows, reduced = rows_of(values, raw_points=0, buckets=buckets)
+    assert reduced == bool(values)
+    for row, value in ((rows[0], values[0]), (rows[-1], values[-1])) if values else ():
+        assert row.points == 1
+        assert values[row.index] is value
+        assert row.mean == (value if math.isfinite(value) else None)
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, math.nan, math.inf, -math.inf]), min_size=1, max_size=300))
+def test_each_non_finite_value_is_within_the_row_that_counts_it(values: list[float]) -> None:
+    """Where there is room every run of them is a row of its own, which lies where the run lies."""
+    rows, _ = rows_of(values, raw_points=0, buckets=1_000)
+    start = 0
+    for row in rows:
+        covered = values[start : start + row.points]
+        assert start <= row.index < start + row.points
+        bad = sum(1 for value in covered if not math.isfinite(value))
+        assert row.bad.total == bad
+        assert (row.mean is None) == (bad > 0)
+        start += row.points
+    assert start == len(values)
+
+
+def test_a_series_full_of_non_finite_values_is_counted_by_bucket() -> None:
+    """Every second value of 100,000 is NaN: no more rows than twice the buckets, and all are counted."""
+    values = [math.nan if index % 2 else float(index) for index in range(100_000)]
+    rows, _ = rows_of(values, raw_points=2_000, buckets=1_000)
+    assert len(rows) <= 2_000
+    assert sum(row.bad.nan for row in rows) == 50_000
+    assert min(row.low for row in rows if row.low is not None) == 0.0
+    assert max(row.high for row in rows if row.high is not None) == 99_998.0
 
 
 def test_the_mean_of_huge_values_does_not_overflow() -> None:

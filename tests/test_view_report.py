@@ -51,6 +51,7 @@ def test_summary_of_mostly_nan_has_exact_counts(tmp_path: Path) -> None:
     assert data["notices"][0] == {
         "kind": "bad",
         "text": "loss (train) was not finite: 48 NaN, 1 +Inf, 1 -Inf; first bad step 1.",
+        "step": 1.0,
     }
     assert data["tiles"][0]["value"] == "NaN"
 
@@ -111,8 +112,8 @@ def test_health_conditions_stand_on_top_with_their_ends(tmp_path: Path) -> None:
     builder.record("over", event="health.disk_full", at_s=80, metric="disk", cleared=True)
     data = page_data(builder.end())
     assert data["notices"] == [
-        {"kind": "bad", "text": "loss (train) was not finite: 1 NaN; first bad step 7."},
-        {"kind": "warn", "text": "Loss stands still; over at step 3099."},
+        {"kind": "bad", "text": "loss (train) was not finite: 1 NaN; first bad step 7.", "step": 7},
+        {"kind": "warn", "text": "Loss stands still; over at step 3099.", "step": 2099},
         {"kind": "bad", "text": "Run makes no steps (rank 3)."},
         {"kind": "warn", "text": "Disk is nearly full; over at 2026-01-31T12:01:20.000000Z."},
     ]

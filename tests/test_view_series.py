@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_train.view.reduce import Bad
-from otel_train.view.series import SeriesStore, effective
+from otel_train.view.reduce import Bad, mean
+from otel_train.view.running import Running
+from otel_train.view.series import effective
+from otel_train.view.series_store import SeriesStore
 from otel_train.view.summary import goal_of, summarize
 
 TRAIN = (("split", "train"),)
@@ -155,3 +158,110 @@ def test_an_integer_beyond_a_double_becomes_an_infinity() -> None:
     store.add("train.x", (), 1, 0, 2, None)
     assert store.join()[0].values[0] == math.inf
     assert store.join()[0].gaps == {1}
+
+
+# Series that grow ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(["loss", "lr", "step", "env"]), st.integers(0, 12)), max_size=6)))
+def test_steps_are_the_same_whenever_they_are_asked_for(lines: list[list[tuple[str, int]]]) -> None:
+    """Points and siblings in lines of their own, at any times, in any order: joined after each line, or at the end."""
+
+    def fill_line(store: SeriesStore, line: list[tuple[str, int]], value: int) -> None:
+        for name, time_ns in line:
+            if name in ("loss", "lr"):
+                store.add(f"train.{name}", TRAIN if name == "loss" else (), 1, 0, time_ns, float(value))
+            elif name == "step":
+                store.add("dl.step", TRAIN, 1, 0, time_ns, value)
+            else:
+                store.add("dl.step", (("axis", "env"), *TRAIN), 1, 0, time_ns, -value)
+
+    growing, once = SeriesStore(), SeriesStore()
+    for value, line in enumerate(lines):
+        fill_line(growing, line, value)
+        growing.join()
+    for value, line in enumerate(lines):
+        fill_line(once, line, value)
+
+    def places(store: SeriesStore) -> list[tuple[str, str, str]]:
+        return [(series.name, series.axis, repr(series.steps)) for series in store.join()]
+
+    assert places(growing) == places(once)
+    for series in once.join():
+        for time_ns, step in zip(series.times_ns, series.steps, strict=True):
+            siblings = [one for one in once.raw() if one.name == "dl.step"]
+            here = [
+                value
+                for one in siblings
+                if one.attribute("split") == series.attribute("split")
+                for at_ns, value in zip(one.times_ns, one.values, strict=True)
+                if at_ns == time_ns
+            ]
+            assert step in here if step == step else True
+
+
+def test_a_point_has_the_step_of_its_own_line_first_of_all() -> None:
+    """Two calls within one tick of the clock, each with its own keys and line: each point has the step of its call."""
+    store = SeriesStore()
+    for name, step in (("loss", 4), ("lr", 5)):
+        beside = [store.beside("dl.step", TRAIN, 1, 0, [500], [step])]
+        store.extend(f"train.{name}", TRAIN, 1, 0, [500], [0.5], beside=beside)
+    assert {series.name: list(series.steps) for series in store.join()} == {"train.loss": [4.0], "train.lr": [5.0]}
+
+
+def test_what_settles_says_from_where_on_places_are_other_ones() -> None:
+    """A step that comes in a later line; and a sibling that knows more points than the one before."""
+    store = SeriesStore()
+    store.extend("train.loss", TRAIN, 1, 0, [1, 2, 3], [0.5, 0.5, 0.5])
+    ((series, moved),) = store.settle()
+    assert (len(series.values), moved) == (3, 0)
+    store.add("dl.step", TRAIN, 1, 0, 2, 7)
+    ((series, moved),) = store.settle()
+    # All of them: until now there was nobody who could know any.
+    assert moved == 0
+    assert repr(list(series.steps)) == "[nan, 7.0, nan]"
+    store.add("dl.step", TRAIN, 1, 0, 3, 8)
+    ((series, moved),) = store.settle()
+    assert (moved, series.steps[2]) == (2, 8.0)
+    assert store.settle() == []
+
+
+values_of_any_kind = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=64), max_size=60)
+
+
+@given(st.lists(values_of_any_kind, max_size=8))
+def test_numbers_that_are_kept_up_are_those_of_the_whole(pieces: list[list[float]]) -> None:
+    """Counts, extremes with their places, and the exactly rounded mean, after any pieces."""
+    store = SeriesStore()
+    store.extend("train.x", (), 1, 0, [], [])
+    running = Running(next(store.raw()))
+    seen: list[float] = []
+    for piece in pieces:
+        store.extend("train.x", (), 1, 0, range(len(piece)), piece)
+        store.join()
+        running.update()
+        seen.extend(piece)
+        finite = [value for value in seen if math.isfinite(value)]
+        bad = [index for index, value in enumerate(seen) if not math.isfinite(value)]
+        assert (running.count, running.finite) == (len(seen), len(finite))
+        assert running.bad.counts == (sum(v != v for v in seen), seen.count(math.inf), seen.count(-math.inf))
+        assert running.first_bad == (bad[0] if bad else None)
+        assert (running.low, running.high) == (
+            (seen.index(min(finite)), seen.index(max(finite))) if finite else (None, None)
+        )
+        assert running.mean() == (mean(finite) if finite else None)
+
+
+def test_a_mean_over_many_looks_is_rounded_once() -> None:
+    """A million tenths of many sizes, a thousand at a time: exactly the mean that all of them have."""
+    chosen = random.Random(1)
+    values = [chosen.choice([0.1, 1e16, -1e16, 1e-20, 3.3]) * chosen.random() for _ in range(100_000)]
+    store = SeriesStore()
+    running: Running | None = None
+    for start in range(0, len(values), 1_000):
+        store.extend("train.x", (), 1, 0, range(1_000), values[start : start + 1_000])
+        running = running or Running(next(store.raw()))
+        store.join()
+        running.update()
+    assert running is not None
+    assert running.mean() == math.fsum(values) / len(values)

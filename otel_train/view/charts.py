@@ -5,15 +5,16 @@ A chart is plain data for the page's script, which gives it to plotly in the rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from otel_train.semconv import SPLIT
 from otel_train.view import text
 from otel_train.view.axes import Axes
-from otel_train.view.reduce import RAW_POINTS, Row, joined, rows_of
-from otel_train.view.series import Effective, Series
+from otel_train.view.reduce import RAW_POINTS, Row, is_finite, joined, rows_of
+from otel_train.view.series import Effective, Series, series_id
 from otel_train.view.summary import Summary
 
 Chart = dict[str, Any]
@@ -21,6 +22,8 @@ Line = dict[str, Any]
 
 # Rows of all charts together: at about 60 bytes a row in each of three places the page stays below 15 MB.
 ALL_ROWS = 100_000
+# More than a screen has pixels for one chart; a run of a million points then stays below a megabyte.
+BUCKETS = 800
 LINES_A_CHART = 40
 
 
@@ -29,13 +32,15 @@ class Detail:
     """How finely series are drawn, by how many of them share the page."""
 
     raw_points: int = RAW_POINTS
-    buckets: int = 1_000
+    buckets: int = BUCKETS
+    # Takes the series that is drawn under each id, where somebody asks for it.
+    drawn: dict[str, Series] | None = None
 
     @classmethod
     def for_series(cls, count: int) -> Detail:
         """Return the detail at which `count` series fit on one page."""
         share = ALL_ROWS // max(1, count)
-        return cls(min(RAW_POINTS, max(120, share)), min(1_000, max(60, share)))
+        return cls(min(RAW_POINTS, max(120, share)), min(BUCKETS, max(60, share)))
 
 
 @dataclass(slots=True)
@@ -48,6 +53,8 @@ class Named:
     summary: Summary | None = None
     replaced: Sequence[Series] = field(default_factory=tuple)
     faint: bool = False
+    # Where the run has several.
+    rank: int | None = None
 
 
 def line(named: Named, axes: Axes, detail: Detail) -> Line:
@@ -56,21 +63,45 @@ def line(named: Named, axes: Axes, detail: Detail) -> Line:
     rows, reduced = rows_of(series.values, gaps=series.gaps, raw_points=detail.raw_points, buckets=detail.buckets)
     if reduced:
         rows = _with_breaks(rows)
-    result: Line = {"label": named.label, "role": named.role, "y": [_short(row.mean, reduced) for row in rows]}
+    result: Line = {
+        "id": series_id(series),
+        "label": named.label,
+        "role": named.role,
+        "y": [_short(row.mean, reduced) for row in rows],
+    }
     result["x"] = axes.places(series, [row.index for row in rows])
     if reduced:
-        result["low"], result["high"] = [row.low for row in rows], [row.high for row in rows]
+        # Nine digits tell any two 32-bit floats apart, and 17 would be a third of the page.
+        result["low"] = [row.low if row.low is None else float(f"{row.low:.9g}") for row in rows]
+        result["high"] = [row.high if row.high is None else float(f"{row.high:.9g}") for row in rows]
         result["points"] = len(series.values)
-    marks = [
-        [position, row.bad.nan, row.bad.positive_infinity, row.bad.negative_infinity]
-        for position, row in enumerate(rows)
-        if row.bad.total
-    ]
+    marks = [[position, *row.bad.counts] for position, row in enumerate(rows) if row.bad.total]
     if marks:
         result["marks"] = marks
+    if named.rank is not None:
+        result["rank"] = named.rank
+    if detail.drawn is not None:
+        detail.drawn[result["id"]] = series
     if named.faint:
         result["faint"] = True
     return result
+
+
+def marks_of(values: Sequence[float], gaps: Collection[int] = ()) -> list[list[int]]:
+    """Return the marks of points that are drawn one by one: position, then one of NaN, +Inf, -Inf counted."""
+    return [
+        [position, int(value != value), int(value > 0), int(value < 0)]
+        for position, value in enumerate(values)
+        if value - value != 0.0 and position not in gaps
+    ]
+
+
+def best_of(series: Series, summary: Summary, axes: Axes) -> dict[str, Any] | None:
+    """Return the best value of a series with its places; None where none is the best."""
+    if summary.best is None or summary.best_index is None:
+        return None
+    places = axes.places(series, [summary.best_index])
+    return {"value": summary.best.value, "x": {axis: found[0] for axis, found in places.items()}}
 
 
 def _with_breaks(rows: Sequence[Row]) -> list[Row]:
@@ -89,41 +120,49 @@ def _short(value: float | None, reduced: bool) -> float | None:
 
 
 def chart(title: str, unit: str, lines: Sequence[Named], axes: Axes, detail: Detail, **more: Any) -> Chart:
-    """Return one chart of at most `LINES_A_CHART` lines; what is left out is said."""
-    shown = list(lines[:LINES_A_CHART])
+    """Return one chart of at most `LINES_A_CHART` lines for each rank; what is left out is said."""
+    shown = shown_of(lines)
     result: Chart = {"title": title, "unit": unit, "lines": [], "notes": [], **more}
     for named in shown:
         drawn = line(named, axes, detail)
-        best = named.summary.best if named.summary else None
-        if named.summary and best is not None:
-            index = named.series.values.index(best.value)
-            drawn["best"] = {
-                "value": best.value,
-                "x": {axis: places[0] for axis, places in axes.places(named.series, [index]).items()},
-            }
+        if named.summary and (best := best_of(named.series, named.summary, axes)) is not None:
+            drawn["best"] = best
         result["lines"].append(drawn)
         for old in named.replaced:
             older = Named(old, f"{named.label} (attempt {old.attempt})", named.role, faint=True)
-            result["lines"].append({**line(older, axes, detail), "replaced": True})
-        result["notes"].extend(_notes(named))
+            drawn = line(older, axes, detail)
+            result["lines"].append({**drawn, "id": f"{drawn['id']}-{old.attempt}", "replaced": True})
+        if named.summary:
+            result["notes"].extend(notes_of(named.series, named.label, named.summary))
     result["notes"].extend(_reduction_notes(result["lines"]))
     if len(lines) > len(shown):
         result["notes"].append({"kind": "info", "text": f"{len(lines) - len(shown)} more series are not drawn here."})
     return result
 
 
-def _notes(named: Named) -> list[dict[str, str]]:
+def shown_of(lines: Sequence[Named]) -> list[Named]:
+    """Return the lines that a chart has room for: none is left out for being that of another rank."""
+    of_rank: Counter[int] = Counter()
+    shown = []
+    for named in lines:
+        of_rank[named.series.rank] += 1
+        if of_rank[named.series.rank] <= LINES_A_CHART:
+            shown.append(named)
+    return shown
+
+
+def notes_of(series: Series, label: str, summary: Summary) -> list[dict[str, str]]:
+    """Return what is said below the chart of one line: its best value, and what was not finite."""
     notes = []
-    summary = named.summary
-    name = named.label if named.label != "value" else ""
-    if summary and summary.best is not None:
+    name = label if label != "value" else ""
+    if summary.best is not None:
         place = f" at {summary.best.place}" if summary.best.place else ""
         notes.append(
             {"kind": "best", "text": f"best {name} {text.number(summary.best.value)}{place}".replace("  ", " ")}
         )
-    if summary and summary.first_bad is not None:
+    if summary.first_bad is not None:
         notes.append({"kind": "bad", "text": (f"{name}: " if name else "") + bad_sentence(summary)})
-    return notes
+    return [{**note, "line": series_id(series)} for note in notes]
 
 
 def _reduction_notes(lines: Sequence[Line]) -> list[dict[str, str]]:
@@ -154,32 +193,66 @@ def bad_sentence(summary: Summary) -> str:
 
 def metric_charts(metrics: Sequence[tuple[Effective, Summary]], axes: Axes, detail: Detail) -> list[Chart]:
     """Return one chart for each of the user's metrics, its splits on it together."""
+    groups = metric_groups(metrics)
+    keys = [group.series[0].key for group in groups]
+    charts = []
+    for group in groups:
+        first = group.series[0]
+        title = first.key if keys.count(first.key) == 1 else f"{first.key} ({first.name})"
+        made = chart(title, first.unit, [named for _, named in group.lines], axes, detail, kind="metric")
+        used = sorted({series.axis for series in group.series if any(step == step for step in series.steps)})
+        made["axis"] = ", ".join(used)
+        charts.append(made)
+    return sorted(charts, key=lambda made: 0 if "loss" in str(made["title"]).lower() else 1)
+
+
+@dataclass(slots=True)
+class MetricGroup:
+    """The series of one metric, its splits and ranks, as the lines of one chart."""
+
+    lines: list[tuple[Effective, Named]]
+
+    @property
+    def series(self) -> list[Series]:
+        """The series, in the order of their lines."""
+        return [named.series for _, named in self.lines]
+
+    @property
+    def shown(self) -> list[tuple[Effective, Named]]:
+        """Those lines that the chart has room for."""
+        kept = {id(named) for named in shown_of([named for _, named in self.lines])}
+        return [(item, named) for item, named in self.lines if id(named) in kept]
+
+
+def metric_groups(metrics: Sequence[tuple[Effective, Summary]]) -> list[MetricGroup]:
+    """Return the user's metrics by name."""
     groups: dict[str, list[tuple[Effective, Summary]]] = {}
     for item in metrics:
         groups.setdefault(item[0].series.name, []).append(item)
     several_ranks = len({item[0].series.rank for item in metrics}) > 1
-    keys = [items[0][0].series.key for items in groups.values()]
-    charts = []
-    for name, items in groups.items():
+    result = []
+    for items in groups.values():
         items.sort(key=lambda item: (_split_order(item[0].series.split), item[0].series.rank))
-        lines = [
-            Named(
-                item.series,
-                label_of(item.series, with_rank=several_ranks),
-                item.series.split or "value",
-                summary,
-                item.replaced,
-                faint=several_ranks and item.series.rank != 0,
+        result.append(
+            MetricGroup(
+                [
+                    (
+                        item,
+                        Named(
+                            item.series,
+                            label_of(item.series, with_rank=several_ranks),
+                            item.series.split or "value",
+                            summary,
+                            item.replaced,
+                            faint=several_ranks and item.series.rank != 0,
+                            rank=item.series.rank if several_ranks else None,
+                        ),
+                    )
+                    for item, summary in items
+                ]
             )
-            for item, summary in items
-        ]
-        key = items[0][0].series.key
-        title = key if keys.count(key) == 1 else f"{key} ({name})"
-        made = chart(title, items[0][0].series.unit, lines, axes, detail, kind="metric")
-        used = sorted({item.series.axis for item, _ in items if any(step == step for step in item.series.steps)})
-        made["axis"] = ", ".join(used)
-        charts.append(made)
-    return sorted(charts, key=lambda made: 0 if "loss" in str(made["title"]).lower() else 1)
+        )
+    return result
 
 
 def _split_order(split: str) -> int:
@@ -217,8 +290,10 @@ def _suspicious_steps(metrics: Sequence[tuple[Effective, Summary]]) -> list[str]
         kept = longest.get(item.series.split)
         if kept is None or len(item.series.values) > len(kept.values):
             longest[item.series.split] = item.series
+    if len(longest) < 2 or "train" not in longest:
+        return []
     ranges = {split: _steps_by_time(series) for split, series in longest.items()}
-    train = ranges.pop("train", [])
+    train = ranges.pop("train")
     if len(train) < 2:
         return []
     found = []
@@ -242,5 +317,8 @@ def _suspicious_steps(metrics: Sequence[tuple[Effective, Summary]]) -> list[str]
 
 
 def _steps_by_time(series: Series) -> list[tuple[int, float]]:
-    pairs = zip(series.times_ns, series.steps, strict=True)
-    return sorted((time_ns, step) for time_ns, step in pairs if step == step)
+    pairs = list(zip(series.times_ns, series.steps, strict=True))
+    if not is_finite(series.steps):
+        pairs = [pair for pair in pairs if pair[1] == pair[1]]
+    pairs.sort()
+    return pairs

@@ -11,7 +11,7 @@ from otel_train.clock import NS_PER_S
 from otel_train.runlog.rank_states import rank_states
 from otel_train.semconv import CLEARED, CODE_STACK, EXCEPTION_STACK, SPLIT, STATE, STEP
 from otel_train.view import text
-from otel_train.view.log_list import LogRow, body_text, cut
+from otel_train.view.log_list import LogRow, body_text, cut, in_order
 from otel_train.view.run_data import SECTION_OF, RunData
 from otel_train.view.series import Series
 from otel_train.watch.straggler import scores
@@ -27,7 +27,7 @@ TIME_STATES = ("productive", "data", "evaluation", "checkpoint", "start-up", "id
 def happenings(rows: Sequence[LogRow], started_ns: int) -> dict[str, list[dict[str, Any]]]:
     """Return the newest events by section, in the order of time; what is over is said by its own event."""
     result: dict[str, deque[LogRow]] = {}
-    for row in sorted(rows, key=lambda row: row.entry.time_ns):
+    for row in sorted(rows, key=in_order):
         entry = row.entry
         section = SECTION_OF.get(entry.event_name)
         if section is None or entry.attributes.get(CLEARED):

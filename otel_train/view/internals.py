@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from otel_train.semconv import ALERT, LAYER, SPLIT
@@ -225,7 +225,7 @@ def _drawn(panel: Panel, found: Sequence[Series], axes: Axes, detail: Detail, li
         Named(series, _label(panel, series, several_ranks) or ("whole" if layers else "value"), f"series-{number % 8}")
         for number, series in enumerate(sorted(found, key=lambda series: series.rank))
     ]
-    detail = SMOOTH if panel.smooth else detail
+    detail = replace(SMOOTH, drawn=detail.drawn) if panel.smooth else detail
     made = chart(panel.title, panel.unit, lines, axes, detail, kind="machine", note=panel.hint)
     if panel.log and _spans_decades(found):
         made["log"] = True

@@ -33,13 +33,23 @@ class LogRow:
     rank: int
 
 
+def in_order(row: LogRow) -> tuple[int, int, int]:
+    """Return what sorts records by time, and at one time by attempt and rank; those of one rank keep their order."""
+    return row.entry.time_ns, row.attempt, row.rank
+
+
+# Time, attempt, rank, and the number among all that were taken, which only decides within one rank: so the order is the
+# same whether ranks are read one after the other or all a little at a time.
+_Kept = tuple[int, int, int, int, LogRow]
+
+
 class LogKeeper:
     """Takes all records of a run one by one, in memory bounded by what a page holds."""
 
     def __init__(self, max_records: int = MAX_RECORDS) -> None:
         self._max = max_records
-        self._severe: list[tuple[int, int, LogRow]] = []
-        self._other: list[tuple[int, int, LogRow]] = []
+        self._severe: list[_Kept] = []
+        self._other: list[_Kept] = []
         self._number = 0
         self.levels: Counter[str] = Counter()
 
@@ -48,7 +58,7 @@ class LogKeeper:
         self._number += 1
         self.levels[level_name(row.entry)] += 1
         heap = self._severe if row.entry.severity_number >= WARN else self._other
-        item = (row.entry.time_ns or row.entry.observed_time_ns, self._number, row)
+        item = (row.entry.time_ns or row.entry.observed_time_ns, row.attempt, row.rank, self._number, row)
         if len(heap) < self._max:
             heapq.heappush(heap, item)
         else:
@@ -59,11 +69,17 @@ class LogKeeper:
         """All records taken."""
         return self._number
 
+    def severe_since(self, number: int) -> tuple[list[LogRow], int]:
+        """Return warnings and worse that were taken after the record of this number, by time, and the newest number."""
+        if number >= self._number:
+            return [], self._number
+        return [row for _, _, _, taken, row in sorted(self._severe) if taken > number], self._number
+
     def rows(self) -> list[LogRow]:
         """Return those kept, by time: warnings and worse first of all, then the newest of the rest."""
         severe = sorted(self._severe)
         room = max(0, self._max - len(severe))
-        return [row for _, _, row in sorted(severe + (sorted(self._other)[-room:] if room else []))]
+        return [item[-1] for item in sorted(severe + (sorted(self._other)[-room:] if room else []))]
 
 
 def level_name(entry: LogEntry) -> str:
@@ -98,7 +114,7 @@ def payload(keeper: LogKeeper, started_ns: int, max_characters: int = MAX_CHARAC
     characters = 0
     # From the newest back, so that the character limit leaves out the oldest.
     for row in reversed(keeper.rows()):
-        made = _row(row, started_ns)
+        made = row_of(row, started_ns)
         characters += len(made[2]) + len(made[4]) + sum(len(key) + len(value) for key, value in made[5].items()) + 60
         if characters > max_characters and rows:
             break
@@ -116,15 +132,22 @@ def payload(keeper: LogKeeper, started_ns: int, max_characters: int = MAX_CHARAC
             "epoch",
             "rank",
             "attempt",
+            "span",
         ],
         "rows": rows,
         "seen": keeper.seen,
         "left_out": keeper.seen - len(rows),
-        "levels": {name: keeper.levels[name] for name, _ in _LEVELS if keeper.levels[name]},
+        "levels": levels(keeper),
     }
 
 
-def _row(row: LogRow, started_ns: int) -> list[Any]:
+def levels(keeper: LogKeeper) -> dict[str, int]:
+    """Return how many records of each level were seen, the lowest level first."""
+    return {name: keeper.levels[name] for name, _ in _LEVELS if keeper.levels[name]}
+
+
+def row_of(row: LogRow, started_ns: int) -> list[Any]:
+    """Return one record as a row of `payload`."""
     entry = row.entry
     attributes: Mapping[str, AttributeValue] = entry.attributes
     event = entry.event_name or str(attributes.get(EVENT_NAME, ""))
@@ -143,6 +166,7 @@ def _row(row: LogRow, started_ns: int) -> list[Any]:
         _number(attributes.get(EPOCH)),
         row.rank,
         row.attempt,
+        f"{entry.span_id:016x}" if entry.span_id else "",
     ]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from otel_train.clock import NS_PER_S, iso
 from otel_train.semconv import CLEARED, METRIC, STEP
 from otel_train.view import text
 from otel_train.view.charts import axis_warnings, bad_sentence
-from otel_train.view.log_list import TRACEBACK_CHARACTERS, LogRow, body_text, cut
+from otel_train.view.log_list import TRACEBACK_CHARACTERS, LogRow, body_text, cut, in_order
 from otel_train.view.run_data import RunData
 from otel_train.view.series import Effective
 from otel_train.view.summary import Summary
@@ -29,6 +30,7 @@ MOST_HEALTH = 20
 TOLD = frozenset({"rank.lost", "attempt.ended", "data.worker_died", "gradient.nonfinite"})
 Metrics = Sequence[tuple[Effective, Summary]]
 _NAMES = {"otel_train.points": "points", "otel_train.logs": "log records", "otel_train.spans": "spans"}
+_SIGNALS = {"metrics": "points", "logs": "log records", "traces": "spans"}
 
 
 def status(run: RunData) -> dict[str, Any]:
@@ -96,17 +98,35 @@ def dropped(run: RunData) -> dict[str, dict[str, int]]:
         outcome = str(series.attribute("outcome") or "")
         if series.name not in _NAMES or outcome in ("", "recorded") or not len(series.values):
             continue
-        # Counters begin anew with each attempt: the last value of each counts.
-        total, before = 0.0, 0.0
-        for value in series.values:
-            if value < before:
-                total += before
-            before = value if value == value else before
-        count = int(total + before)
+        count = int(run.numbers(series).rise())
         if count:
             causes = result.setdefault(_NAMES[series.name], {})
             causes[outcome] = causes.get(outcome, 0) + count
+    for name, causes in _accounted(run).items():
+        counted = result.setdefault(name, {})
+        for cause, count in causes.items():
+            # The last readings of a disk that took no more are missing; the account is made after them.
+            counted[cause] = max(count, counted.get(cause, 0))
     return result
+
+
+def _accounted(run: RunData) -> dict[str, Counter[str]]:
+    """Return what the accounts at the ends of the attempts say, by signal and cause; only rank 0 writes one."""
+    result: dict[str, Counter[str]] = {}
+    for attempt in run.attempts:
+        account = attempt.get("accounting")
+        signals = account.get("dropped") if isinstance(account, Mapping) else None
+        for signal, causes in signals.items() if isinstance(signals, Mapping) else ():
+            if signal in _SIGNALS and isinstance(causes, Mapping):
+                counts = {str(cause): count for cause, count in causes.items() if isinstance(count, int) and count > 0}
+                result.setdefault(_SIGNALS[signal], Counter()).update(counts)
+    return {name: causes for name, causes in result.items() if causes}
+
+
+def account_is_missing(run: RunData) -> bool:
+    """Tell whether the run has ended, but run.json has no end of it: after a kill, or on a disk that took no more."""
+    newest = run.attempts[-1] if run.attempts else {}
+    return run.state != "running" and newest.get("status") == "running"
 
 
 def dropped_text(run: RunData) -> str:
@@ -116,6 +136,8 @@ def dropped_text(run: RunData) -> str:
         for name, causes in sorted(dropped(run).items())
         for cause, count in causes.items()
     ]
+    if account_is_missing(run):
+        return f"{', '.join(parts) or 'not known'}: no account was written at the end"
     return ", ".join(parts) or "nothing"
 
 
@@ -127,7 +149,7 @@ def health(run: RunData) -> list[dict[str, Any]]:
     """
     result: list[dict[str, Any]] = []
     present: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in sorted(run.health, key=lambda row: row.entry.time_ns):
+    for row in sorted(run.health, key=in_order):
         entry = row.entry
         place = (entry.event_name, row.attempt, row.rank, *(entry.attributes.get(key) for key in (METRIC, "hw.id")))
         if entry.event_name == "health.plateau":
@@ -157,7 +179,13 @@ def _health_event(row: LogRow) -> dict[str, Any]:
     }
 
 
-def _health_notices(run: RunData) -> list[dict[str, str]]:
+def _placed(found: dict[str, Any], step: object) -> dict[str, Any]:
+    """Return a notice or a tile with the step to which it leads, where it has one."""
+    is_step = isinstance(step, (int, float)) and math.isfinite(step)
+    return {**found, "step": step} if is_step else found
+
+
+def _health_notices(run: RunData) -> list[dict[str, Any]]:
     found = health(run)
     result = []
     for one in found[:MOST_HEALTH]:
@@ -167,29 +195,33 @@ def _health_notices(run: RunData) -> list[dict[str, str]]:
         if over is not None:
             end = f"; over at step {over['step']}" if over["step"] is not None else f"; over at {over['time']}"
         kind = "bad" if one["severity"] in ("ERROR", "FATAL") and over is None else "warn"
-        result.append({"kind": kind, "text": f"{one['text']}{rank}{end}."})
+        result.append(_placed({"kind": kind, "text": f"{one['text']}{rank}{end}."}, one["step"]))
     if len(found) > MOST_HEALTH:
         result.append({"kind": "warn", "text": f"{len(found) - MOST_HEALTH} more health events; see the log."})
     return result
 
 
-def _happened_notices(run: RunData) -> list[dict[str, str]]:
+def _happened_notices(run: RunData) -> list[dict[str, Any]]:
     """Return what happened to ranks and workers; health tells the rest."""
     told = [row for row in run.happened if row.entry.event_name in TOLD]
-    told.sort(key=lambda row: row.entry.time_ns)
-    result = [{"kind": "bad", "text": f"{body_text(row.entry.body).rstrip('.')}."} for row in told[:MOST_HEALTH]]
+    told.sort(key=in_order)
+    result = [
+        _placed({"kind": "bad", "text": f"{body_text(row.entry.body).rstrip('.')}."}, row.entry.attributes.get(STEP))
+        for row in told[:MOST_HEALTH]
+    ]
     if len(told) > MOST_HEALTH:
         result.append({"kind": "warn", "text": f"{len(told) - MOST_HEALTH} more of that kind; see the log."})
     return result
 
 
-def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
+def notices(run: RunData, metrics: Metrics) -> list[dict[str, Any]]:
     """Return what a reader should know before looking at the curves, the worst first."""
-    result: list[dict[str, str]] = []
+    result: list[dict[str, Any]] = []
     for item, summary in metrics:
         if summary.bad.total and item.series.rank == 0:
             name = f"{summary.key} ({summary.split})" if summary.split else summary.key
-            result.append({"kind": "bad", "text": f"{name} was not finite: {bad_sentence(summary)}."})
+            first = summary.first_bad.step if summary.first_bad else None
+            result.append(_placed({"kind": "bad", "text": f"{name} was not finite: {bad_sentence(summary)}."}, first))
     result.extend(_happened_notices(run))
     result.extend(_health_notices(run))
     if run.damage:
@@ -199,7 +231,13 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, str]]:
             {"kind": "warn", "text": f"{lines} damaged and left out here; see the run log section of the report."}
         )
     result.extend({"kind": "warn", "text": warning} for warning in axis_warnings(metrics))
-    if dropped(run):
+    if account_is_missing(run) and run.state != "lost":
+        text_of_it = (
+            "The end of the run could not be written to run.json, as where a disk is full or may not be written: "
+            "what is not here was dropped, and how much is not known."
+        )
+        result.append({"kind": "warn", "text": text_of_it})
+    elif dropped(run):
         result.append({"kind": "warn", "text": f"Not everything was kept: {dropped_text(run)}."})
     if run.spans_left_out:
         result.append({"kind": "warn", "text": f"{run.spans_left_out:,} spans are left out of this page."})
@@ -226,7 +264,8 @@ def tiles(metrics: Metrics, limit: int = 8) -> list[dict[str, Any]]:
             value, sub = last, f"last{place}" + (f", best {text.short(best.value)}{_at(best.place)}" if best else "")
         else:
             value, sub = text.short(best.value), f"best{_at(best.place)}, last {last}"
-        result.append({"name": name, "role": item.series.split or "value", "value": value, "sub": sub, "bad": is_bad})
+        tile = {"name": name, "role": item.series.split or "value", "value": value, "sub": sub, "bad": is_bad}
+        result.append(_placed(tile, (summary.last if best is None or is_bad else best).step))
     return result
 
 

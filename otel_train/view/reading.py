@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from array import array
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from otel_train.errors import RunFolderError
 from otel_train.otlp.decode import Series as Columns
+from otel_train.runlog.folder import RUN_FILE
+from otel_train.runlog.lines import Damage
 from otel_train.runlog.reader import RunReader
 from otel_train.runlog.status import run_status
+from otel_train.semconv import EPOCH, STEP
 from otel_train.view.distributions import DRAWN
 from otel_train.view.log_list import LogRow
 from otel_train.view.run_data import DamagedPlace, RunData
-from otel_train.view.series import SeriesStore
+from otel_train.view.series_store import Beside
 from otel_train.view.timeline import SpanRow
 
 DISTRIBUTIONS = frozenset(name for name, _, _ in DRAWN)
@@ -36,10 +40,9 @@ def read_run(
     status = run_status(reader.folder, now_ns)
     info = reader.info
     run = RunData(reader.path, str(info.get("run_id") or reader.path.name), info, status.state, status.reason, now_ns)
-    # Delta counters come as increments; the page wants running totals.
-    totals: dict[tuple[object, ...], float] = {}
-    for columns, context in reader.series(names=names):
-        _take(run, columns, context.attempt, context.rank, totals)
+    taker = PointTaker(run)
+    for request, attempt, rank in reader.requests("metrics", names=names):
+        taker.take(request.series, attempt, rank)
         if progress is not None:
             progress("points", run.store.points)
     if records:
@@ -49,7 +52,7 @@ def read_run(
                 progress("records", run.logs.seen)
         for span, context in reader.spans():
             run.add_span(SpanRow(span, context.attempt, context.rank))
-    run.damage = [DamagedPlace(str(item.path), item.line_number, item.offset, item.reason) for item in reader.damage]
+    run.damage = places_of(reader.damage)
     run.skipped = reader.skipped
     if info.get("rebuilt") and not run.store.points and not run.logs.seen and not run.spans and records:
         what = run.damage[0].reason if run.damage else "it holds no lines"
@@ -57,42 +60,70 @@ def read_run(
     return run
 
 
-def _take(run: RunData, columns: Columns, attempt: int, rank: int, totals: dict[tuple[object, ...], float]) -> None:
-    if not columns.times_ns:
-        return
-    if columns.kind in ("histogram", "summary"):
-        _take_distribution(run, columns, attempt, rank)
-        return
-    store: SeriesStore = run.store
-    values = columns.values
-    if columns.delta:
+def places_of(damage: Sequence[Damage]) -> list[DamagedPlace]:
+    """Return the damaged places of a run in the order of its files."""
+    ordered = sorted(damage, key=lambda item: (item.path.name != RUN_FILE, str(item.path), item.offset, item.reason))
+    return [DamagedPlace(str(item.path), item.line_number, item.offset, item.reason) for item in ordered]
+
+
+class PointTaker:
+    """Takes the points of a run's lines, one line after the other."""
+
+    def __init__(self, run: RunData) -> None:
+        self._run = run
+        # Delta counters come as increments; the page wants running totals.
+        self._totals: dict[tuple[object, ...], float] = {}
+
+    def take(self, line: Sequence[Columns], attempt: int, rank: int) -> None:
+        """Take what stands in one line: siblings first, which say where the others stand."""
+        store = self._run.store
+        # Columns that stand at the same times mostly share the list of them.
+        listed = {id(columns.times_ns): columns.times_ns for columns in line}
+        times = {place: array("q", times_ns) for place, times_ns in listed.items()}
+        beside = [
+            store.beside(columns.name, columns.attributes, attempt, rank, times[id(columns.times_ns)], columns.values)
+            for columns in line
+            if columns.name in (STEP, EPOCH) and columns.times_ns
+        ]
+        for columns in line:
+            if columns.times_ns and columns.name not in (STEP, EPOCH):
+                self._take(columns, attempt, rank, times[id(columns.times_ns)], beside)
+        for times_ns in times.values():
+            if times_ns:
+                self._run.see(times_ns[0], attempt)
+                self._run.see(times_ns[-1], attempt)
+
+    def _take(self, columns: Columns, attempt: int, rank: int, times_ns: array[int], beside: Sequence[Beside]) -> None:
+        values: Sequence[float | None] = columns.values
+        if columns.kind in ("histogram", "summary"):
+            if columns.name not in DISTRIBUTIONS:
+                return
+            # The page draws them over time; as a series they have times, and by these their steps.
+            place = columns.name, columns.attributes, attempt, rank
+            for time_ns, value in zip(columns.times_ns, columns.histograms, strict=True):
+                self._run.distributions.add(place, time_ns, value)
+            values = [value.count for value in columns.histograms]
+        elif columns.delta:
+            values = self._totalled(columns, attempt, rank)
+        self._run.store.extend(
+            columns.name,
+            columns.attributes,
+            attempt,
+            rank,
+            times_ns,
+            values,
+            unit=columns.unit,
+            description=columns.description,
+            kind=columns.kind,
+            beside=beside,
+        )
+
+    def _totalled(self, columns: Columns, attempt: int, rank: int) -> list[float]:
         key = (columns.name, columns.attributes, attempt, rank)
+        total = self._totals.get(key, 0.0)
         running = []
-        for value in values:
-            totals[key] = totals.get(key, 0.0) + (value or 0.0)
-            running.append(totals[key])
-        values = list(running)
-    store.extend(
-        columns.name,
-        columns.attributes,
-        attempt,
-        rank,
-        columns.times_ns,
-        values,
-        unit=columns.unit,
-        description=columns.description,
-        kind=columns.kind,
-    )
-    run.see(columns.times_ns[0], attempt)
-    run.see(columns.times_ns[-1], attempt)
-
-
-def _take_distribution(run: RunData, columns: Columns, attempt: int, rank: int) -> None:
-    """Keep what the page draws over time; as a series it has times, and by these its steps."""
-    if columns.name not in DISTRIBUTIONS:
-        return
-    place = columns.name, columns.attributes, attempt, rank
-    for time_ns, value in zip(columns.times_ns, columns.histograms, strict=True):
-        run.distributions.add(place, time_ns, value)
-    counts = [value.count for value in columns.histograms]
-    run.store.extend(*place, columns.times_ns, counts, kind=columns.kind)
+        for value in columns.values:
+            total += value or 0.0
+            running.append(total)
+        self._totals[key] = total
+        return running

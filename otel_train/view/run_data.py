@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from otel_train.clock import NS_PER_S, from_iso
-from otel_train.view.axes import Axes
+from otel_train.view.attempts import Attempts, News
+from otel_train.view.axes import Axes, EpochSpans
 from otel_train.view.distributions import Distributions
-from otel_train.view.log_list import LogKeeper, LogRow
-from otel_train.view.series import Effective, SeriesStore, effective
-from otel_train.view.summary import Summary, goal_of, summarize
+from otel_train.view.log_list import LogKeeper, LogRow, in_order
+from otel_train.view.running import Running
+from otel_train.view.series import Effective, Series
+from otel_train.view.series_store import SeriesStore
+from otel_train.view.summary import Summary, goal_of, summary_of
 from otel_train.view.timeline import SpanRow
 
 # Spans kept in memory; a run's own thinning stays far below.
@@ -64,10 +67,12 @@ class RunData:
     failure: LogRow | None = None
     # Events of health conditions, but for values that were not finite: those are seen in the points themselves.
     health: list[LogRow] = field(default_factory=list)
-    # What happened to ranks, loaders and memory, with stacks; and the counts of distributions.
-    happened: deque[LogRow] = field(default_factory=lambda: deque(maxlen=MAX_HAPPENED))
     distributions: Distributions = field(default_factory=Distributions)
-    _effective: list[Effective] | None = None
+    _attempts: Attempts | None = None
+    _happened: list[LogRow] = field(default_factory=list)
+    # How many there were, also of those that were let go.
+    happened_seen: int = 0
+    _epochs: dict[int, EpochSpans] = field(default_factory=dict)
 
     def see(self, time_ns: int, attempt: int) -> None:
         """Take note of a time at which an attempt was alive."""
@@ -86,19 +91,28 @@ class RunData:
         if name.startswith("health.") and name != "health.nonfinite" and len(self.health) < MAX_HEALTH_EVENTS:
             self.health.append(row)
         if name in SECTION_OF:
-            self.happened.append(row)
-        if "exception.type" in row.entry.attributes:
-            ends = row.entry.event_name == "run.end"
-            if ends or self.failure is None or self.failure.entry.event_name != "run.end":
-                self.failure = row
+            self.happened_seen += 1
+            self._happened.append(row)
+            if len(self._happened) >= 2 * MAX_HAPPENED:
+                self._happened = self.happened
+        # Ranks may be read one after the other, or all a little at a time.
+        if "exception.type" in row.entry.attributes and (self.failure is None or _ends(row) >= _ends(self.failure)):
+            self.failure = row
+
+    @property
+    def happened(self) -> list[LogRow]:
+        """What happened to ranks, loaders and memory last, with stacks, by time."""
+        return sorted(self._happened, key=in_order)[-MAX_HAPPENED:]
 
     def add_span(self, row: SpanRow) -> None:
         """Take one span."""
         self.see(row.span.end_ns, row.attempt)
-        if len(self.spans) < MAX_SPANS:
+        if len(self.spans) >= MAX_SPANS:
+            self.spans_left_out += 1
+        elif not self.spans or _of_rank(row) >= _of_rank(self.spans[-1]):
             self.spans.append(row)
         else:
-            self.spans_left_out += 1
+            insort_right(self.spans, row, key=_of_rank)
 
     @property
     def name(self) -> str:
@@ -143,29 +157,42 @@ class RunData:
             result[max(result)] = self.until_ns
         return result
 
+    def update(self) -> News:
+        """Bring the series up to date with what was read; return what is new."""
+        if self._attempts is None:
+            self._attempts = Attempts(self.store)
+        return self._attempts.update()
+
     def series(self) -> list[Effective]:
         """Return every series over all attempts."""
-        if self._effective is None:
-            self._effective = effective(self.store.join())
-        return self._effective
+        if self._attempts is None or self.store.has_news:
+            self.update()
+        return [] if self._attempts is None else self._attempts.effective
+
+    def numbers(self, series: Series) -> Running:
+        """Return the numbers of one of these series."""
+        return Running(series) if self._attempts is None else self._attempts.numbers(series)
 
     def metrics(self) -> list[tuple[Effective, Summary]]:
         """Return the user's metrics, each with its numbers."""
+        return [(item, self.summary(item)) for item in self.series() if item.series.name.startswith("train.")]
+
+    def summary(self, item: Effective) -> Summary:
+        """Return the numbers of one series with their places, and the best by the direction of its metric."""
         directions = self.info.get("metrics")
         directions = directions if isinstance(directions, Mapping) else {}
-        return [
-            (item, summarize(item.series, goal_of(item.series, directions)))
-            for item in self.series()
-            if item.series.name.startswith("train.")
-        ]
+        return summary_of(self.numbers(item.series), goal_of(item.series, directions))
 
     def axes(self) -> Axes:
         """Return the places of all points, elapsed times from the run's start."""
         axes = Axes(self.started_ns)
         numbers = {item.series.attempt for item in self.series()} | set(range(1, len(self.attempts) + 1))
         for attempt in sorted(numbers):
-            axes.learn_epochs(self.store.epochs_of(attempt))
-        axes.decide(item.series for item in self.series() if item.series.name.startswith("train."))
+            spans = self._epochs.setdefault(attempt, EpochSpans())
+            spans.update(self.store.epoch_siblings(attempt))
+            axes.take(spans)
+        metrics = [item.series for item in self.series() if item.series.name.startswith("train.")]
+        axes.fractional = any(self.numbers(series).repeats for series in metrics)
         return axes
 
     def last_step(self) -> float | None:
@@ -189,6 +216,14 @@ class RunData:
                     best = found if best is None else max(best, found)
                     break
         return best[2] if best else None
+
+
+def _of_rank(row: SpanRow) -> tuple[int, int]:
+    return row.attempt, row.rank
+
+
+def _ends(row: LogRow) -> tuple[bool, int, int]:
+    return row.entry.event_name == "run.end", row.attempt, row.rank
 
 
 def time_of(text: object) -> int:

@@ -1,19 +1,18 @@
-"""Holds the points of a run by series, each with the step and epoch that its sibling gauges give it."""
+"""Holds the points of one series, and joins those of several attempts to what counts."""
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_train.record.entries import SeriesAttributes
 from otel_train.record.names import PREFIX, series_name
-from otel_train.semconv import AXIS, DEFAULT_AXIS, EPOCH, SPLIT, STEP
-
-NOTHING = math.nan
+from otel_train.semconv import DEFAULT_AXIS, SPLIT
+from otel_train.view.siblings import NOTHING
 
 
 def _integers() -> array[int]:
@@ -28,7 +27,7 @@ def _numbers() -> array[float]:
 class Series:
     """Points of one metric with one set of attributes, of one rank in one attempt, in the order of the run log.
 
-    `steps` and `epochs` are as long as `values` once `SeriesStore.join` has run; NaN where a point has none.
+    `steps` and `epochs` are as long as `values` once the store has joined them; NaN where a point has none.
     `gaps` holds the indices of points that say "no value here": NaN among `values`, yet not a NaN that was measured.
     """
 
@@ -95,138 +94,10 @@ class Series:
         self.epochs.extend(other.epochs)
 
 
-class SeriesStore:
-    """Collects points and gives them back as series with steps and epochs."""
-
-    def __init__(self) -> None:
-        self._series: dict[tuple[str, SeriesAttributes, int, int], Series] = {}
-        self._siblings: dict[tuple[str, int, int], list[Series]] = defaultdict(list)
-        self.points = 0
-
-    def add(
-        self,
-        name: str,
-        attributes: SeriesAttributes,
-        attempt: int,
-        rank: int,
-        time_ns: int,
-        value: float | None,
-        *,
-        unit: str = "",
-        description: str = "",
-        kind: str = "gauge",
-    ) -> None:
-        """Append one point; None is a gap."""
-        self.extend(name, attributes, attempt, rank, [time_ns], [value], unit=unit, description=description, kind=kind)
-
-    def extend(
-        self,
-        name: str,
-        attributes: SeriesAttributes,
-        attempt: int,
-        rank: int,
-        times_ns: Sequence[int],
-        values: Sequence[float | None],
-        *,
-        unit: str = "",
-        description: str = "",
-        kind: str = "gauge",
-    ) -> None:
-        """Append points of one series; None is a gap. Integers beyond a double's range become infinities."""
-        series = self._series.get((name, attributes, attempt, rank))
-        if series is None:
-            series = Series(name, attributes, attempt, rank, unit, description, kind)
-            self._series[name, attributes, attempt, rank] = series
-            if name in (STEP, EPOCH):
-                self._siblings[name, attempt, rank].append(series)
-        series.times_ns.extend(times_ns)
-        first = len(series.values)
-        try:
-            # array.extend leaves what came before a fault in place, so a list that has one is made good first.
-            series.values.extend(array("d", values))  # type: ignore[arg-type]
-        except (TypeError, OverflowError):
-            for index, value in enumerate(values, first):
-                if value is None:
-                    series.gaps.add(index)
-                series.values.append(_double(value))
-        if name not in (STEP, EPOCH):
-            self.points += len(values)
-
-    def join(self) -> list[Series]:
-        """Return all series but the siblings themselves, each point with its step and epoch."""
-        result = []
-        for series in self._series.values():
-            if series.name in (STEP, EPOCH):
-                continue
-            series.steps, series.axis = self._matched(STEP, series)
-            series.epochs, _ = self._matched(EPOCH, series)
-            result.append(series)
-        return result
-
-    def epochs_of(self, attempt: int) -> list[tuple[int, float]]:
-        """Return (time, epoch) of all points of an attempt that have one, by time."""
-        pairs: list[tuple[int, float]] = []
-        for (name, number, _), siblings in self._siblings.items():
-            if name == EPOCH and number == attempt:
-                for sibling in siblings:
-                    pairs.extend(zip(sibling.times_ns, sibling.values, strict=True))
-        return sorted(pairs)
-
-    def _matched(self, name: str, series: Series) -> tuple[array[float], str]:
-        """Return the sibling's value for each point, from the candidate that knows the most of them."""
-        best, best_axis, best_known = array("d", [NOTHING]) * len(series.values), DEFAULT_AXIS, 0
-        split, axis = series.attribute(SPLIT), series.attribute(AXIS)
-        for sibling in self._siblings.get((name, series.attempt, series.rank), ()):
-            sibling_axis = sibling.attribute(AXIS)
-            if sibling.attribute(SPLIT) != split or (axis is not None and sibling_axis not in (axis, None)):
-                continue
-            found = _values_at(series.times_ns, sibling)
-            known = sum(1 for value in found if value == value)
-            if known > best_known:
-                best, best_known = found, known
-                best_axis = str(sibling_axis or axis or DEFAULT_AXIS)
-        return best, best_axis
-
-
-def _double(value: float | None) -> float:
-    if value is None:
-        return NOTHING
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def _values_at(times_ns: array[int], sibling: Series) -> array[float]:
-    """Return the sibling's value at each time, NaN where it has none; among equal times the first goes to the first."""
-    # What is sampled together stands at the same times, nearly always.
-    if len(times_ns) == len(sibling.times_ns) and times_ns.tobytes() == sibling.times_ns.tobytes():
-        return sibling.values[:]
-    found = array("d", [NOTHING]) * len(times_ns)
-    if not found:
-        return found
-    order = _order(times_ns)
-    sibling_order = _order(sibling.times_ns)
-    position, count = 0, len(sibling_order)
-    for index in order:
-        time_ns = times_ns[index]
-        while position < count and sibling.times_ns[sibling_order[position]] < time_ns:
-            position += 1
-        if position == count:
-            break
-        if sibling.times_ns[sibling_order[position]] == time_ns:
-            found[index] = sibling.values[sibling_order[position]]
-            # Two calls within one tick of the clock: the next point of this time is the next call's.
-            if position + 1 < count and sibling.times_ns[sibling_order[position + 1]] == time_ns:
-                position += 1
-    return found
-
-
-def _order(times_ns: array[int]) -> list[int] | range:
-    """Return the indices by time; the wall clock may have been set back."""
-    if all(left <= right for left, right in itertools.pairwise(times_ns)):
-        return range(len(times_ns))
-    return sorted(range(len(times_ns)), key=times_ns.__getitem__)
+def series_id(series: Series) -> str:
+    """Return 12 hex digits that name a series over reads and attempts: of its name, attributes and rank."""
+    identity = repr((series.name, series.attributes, series.rank))
+    return hashlib.blake2s(identity.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 @dataclass(slots=True)
@@ -258,10 +129,11 @@ def effective(all_series: Iterable[Series]) -> list[Effective]:
     groups: dict[tuple[str, SeriesAttributes, int], list[Series]] = defaultdict(list)
     for series in listed:
         groups[series.identity].append(series)
-    return [_joined_attempts(parts, starts) for parts in groups.values()]
+    return [joined_attempts(parts, starts) for parts in groups.values()]
 
 
-def _joined_attempts(parts: list[Series], starts: Mapping[tuple[int, str], float]) -> Effective:
+def joined_attempts(parts: list[Series], starts: Mapping[tuple[int, str], float]) -> Effective:
+    """Return one series over its attempts; `starts` holds the first step of each attempt on each axis."""
     if len(parts) == 1 and len({attempt for attempt, _ in starts}) <= 1:
         return Effective(parts[0])
     parts = sorted(parts, key=lambda part: part.attempt)

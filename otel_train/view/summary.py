@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from otel_train.record.names import MINIMIZED, PREFIX
-from otel_train.view.reduce import Bad, mean
+from otel_train.view.reduce import Bad
+from otel_train.view.running import Running
 from otel_train.view.series import Series
 
 
@@ -45,6 +46,8 @@ class Summary:
     first_bad: At | None = None
     goal: str = ""
     best: At | None = None
+    # The place of the best value among the points.
+    best_index: int | None = None
 
 
 def at(series: Series, index: int) -> At:
@@ -60,31 +63,26 @@ def at(series: Series, index: int) -> At:
 
 def summarize(series: Series, goal: str = "") -> Summary:
     """Return the numbers of a series; `goal` is "min", "max" or empty, and without one there is no best value."""
-    bad = Bad()
-    finite: list[float] = []
-    low = high = first_bad = None
-    for index, value in enumerate(series.values):
-        if not math.isfinite(value):
-            if index in series.gaps:
-                continue
-            bad.add(value)
-            if first_bad is None:
-                first_bad = index
-            continue
-        finite.append(value)
-        if low is None or value < series.values[low]:
-            low = index
-        if high is None or value > series.values[high]:
-            high = index
-    result = Summary(series.key, series.split, series.unit, len(finite) + bad.total, len(finite), bad, goal=goal)
+    running = Running(series)
+    running.update()
+    return summary_of(running, goal)
+
+
+def summary_of(running: Running, goal: str = "") -> Summary:
+    """Return the numbers of a series that are kept up to date; see `summarize`."""
+    series = running.series
+    points = running.finite + running.bad.total
+    bad = dataclasses.replace(running.bad)
+    result = Summary(series.key, series.split, series.unit, points, running.finite, bad, goal=goal)
     last = next((index for index in range(len(series.values) - 1, -1, -1) if index not in series.gaps), None)
     if last is not None:
         result.last = at(series, last)
-    if low is not None and high is not None:
-        result.low, result.high, result.mean = at(series, low), at(series, high), mean(finite)
+    if running.low is not None and running.high is not None:
+        result.low, result.high, result.mean = at(series, running.low), at(series, running.high), running.mean()
         result.best = result.low if goal == "min" else result.high if goal == "max" else None
-    if first_bad is not None:
-        result.first_bad = at(series, first_bad)
+        result.best_index = None if not result.best else running.low if goal == "min" else running.high
+    if running.first_bad is not None:
+        result.first_bad = at(series, running.first_bad)
     return result
 
 

@@ -45,6 +45,9 @@ class _Bar:
     end_ns: int
     truncated: bool
     row: SpanRow
+    # Hex, so that a script holds it exactly; of a span that never ended that which its announcement names.
+    span_id: str = ""
+    parent: str = ""
     level: int = 0
 
 
@@ -74,6 +77,8 @@ def timeline(rows: Iterable[SpanRow], started_ns: int, ends_ns: Mapping[int, int
     counts = Counter(bar.lane for bar in bars)
     kept = _bounded(bars)
     lanes = []
+    # Many spans share a trace, whose id is long.
+    traces: dict[str, int] = {}
     for lane in LANES:
         mine = [bar for bar in kept if bar.lane == lane]
         if mine:
@@ -83,10 +88,11 @@ def timeline(rows: Iterable[SpanRow], started_ns: int, ends_ns: Mapping[int, int
                     "title": TITLES[lane],
                     "rows": _stack(mine),
                     "left_out": counts[lane] - len(mine),
-                    "bars": [_payload(bar, started_ns) for bar in mine],
+                    "bars": [_payload(bar, started_ns, traces) for bar in mine],
                 }
             )
-    return {"lanes": lanes, "seen": len(bars), "truncated": sum(1 for bar in bars if bar.truncated)}
+    truncated = sum(1 for bar in bars if bar.truncated)
+    return {"lanes": lanes, "traces": list(traces), "seen": len(bars), "truncated": truncated}
 
 
 def _bars(rows: Sequence[SpanRow], ends_ns: Mapping[int, int]) -> list[_Bar]:
@@ -98,12 +104,18 @@ def _bars(rows: Sequence[SpanRow], ends_ns: Mapping[int, int]) -> list[_Bar]:
         announced = span.attributes.get(ANNOUNCES)
         if announced is None:
             truncated = bool(span.attributes.get(TRUNCATED))
-            bars.append(_Bar(lane_of(span, span.name), span.name, span.start_ns, span.end_ns, truncated, row))
+            bar = _Bar(lane_of(span, span.name), span.name, span.start_ns, span.end_ns, truncated, row)
+            bar.span_id, bar.parent = _hex(span.span_id), _hex(span.parent_span_id)
+            bars.append(bar)
         elif span.parent_span_id not in closed:
             name = str(span.attributes.get(SPAN_NAME) or span.name.removesuffix(" (started)"))
             end_ns = max(ends_ns.get(row.attempt, 0), span.end_ns)
-            bars.append(_Bar(lane_of(span, name), name, span.start_ns, end_ns, True, row))
+            bars.append(_Bar(lane_of(span, name), name, span.start_ns, end_ns, True, row, _hex(span.parent_span_id)))
     return sorted(bars, key=lambda bar: (bar.start_ns, -bar.end_ns))
+
+
+def _hex(span_id: int) -> str:
+    return f"{span_id:016x}" if span_id else ""
 
 
 def _bounded(bars: Sequence[_Bar]) -> list[_Bar]:
@@ -128,7 +140,7 @@ def _stack(bars: Sequence[_Bar]) -> int:
     return min(len(ends), ROWS_A_LANE)
 
 
-def _payload(bar: _Bar, started_ns: int) -> dict[str, Any]:
+def _payload(bar: _Bar, started_ns: int, traces: dict[str, int]) -> dict[str, Any]:
     span = bar.row.span
     number = span.attributes.get({"epoch": EPOCH, "step": STEP}.get(bar.lane, ""))
     name = f"{bar.name} {number}" if isinstance(number, int) and bar.name == bar.lane else bar.name
@@ -139,6 +151,15 @@ def _payload(bar: _Bar, started_ns: int) -> dict[str, Any]:
         "row": bar.level,
         "attributes": _details(span.attributes),
     }
+    if bar.span_id:
+        result["id"] = bar.span_id
+    if bar.parent:
+        result["parent"] = bar.parent
+    if span.trace_id:
+        result["trace"] = traces.setdefault(f"{span.trace_id:032x}", len(traces))
+    step = span.attributes.get(STEP)
+    if isinstance(step, int):
+        result["step"] = step
     if bar.truncated:
         result["truncated"] = True
     if span.status_code == 2:
