@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from otel_train.cli.arguments import OK, PARTLY_READ, add_root, print_json, progress, root_of
+from otel_train.cli.arguments import OK, PARTLY_READ, UsageError, add_root, print_json, progress, root_of
 from otel_train.view.text import Paint, duration, moment, number, plain, table
 
 if TYPE_CHECKING:
-    from otel_train.runlog.catalogue import RunSummary
+    from otel_train.view.index import RunIndex
+    from otel_train.view.index_row import IndexRow
+    from otel_train.view.run_columns import Column
 
 STATES = ("running", "finished", "failed", "interrupted", "killed", "lost")
 VALUES = 3
-# A list must not take minutes: about 100,000 points, a second to read.
-POINT_BYTES = 8_000_000
+# A list must not take minutes: what is not read of the points of lost runs by then, the next call goes on with.
+READING_S = 3.0
 
 
 def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "runs",
-        help="list the runs",
+        help="list the runs, filtered and sorted",
         description="List the runs of a root folder, newest first, with status, duration and their best metrics.",
-        epilog="example:\n  otel-train runs --status failed --project digits",
+        epilog="""examples:
+  otel-train runs --status failed --project digits
+  otel-train runs --where 'loss < 0.2 and config.lr >= 1e-3 and state = failed'
+  otel-train runs --where 'started > 7d and not tag = debug' --sort best.loss --last 5
+  otel-train runs --search adam --columns state,loss,best.loss,config.lr
+
+filter:
+  = != < <= > >=, ~ (contains), in (a, b), and, or, not, brackets
+  state name id project group tag notes host started duration step epoch attempts ranks reason
+  loss, val/loss (the last value), best.loss, min.loss, max.loss, config.KEY
+  1e-3, nan, failed, "two words", true, null (nothing there), 90s, 2h, 2026-01-31, 7d (so long ago)""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_root(parser)
+    parser.add_argument("--where", metavar="FILTER", default="", help="only runs that this is true of, see below")
+    parser.add_argument("--search", metavar="WORDS", default="", help="only runs with these words somewhere")
+    parser.add_argument("--sort", metavar="NAMES", default="", help="sort by these, 'loss desc' descends")
+    parser.add_argument("--columns", metavar="NAMES", help="show these instead, with commas between")
     parser.add_argument("--project", metavar="NAME", help="only runs of this project")
     parser.add_argument("--status", choices=STATES, help="only runs in this state")
-    parser.add_argument("--last", metavar="N", type=_positive, help="only the newest N")
+    parser.add_argument("--last", metavar="N", type=_positive, help="only the first N: the newest, unless sorted")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(execute=execute)
 
@@ -45,151 +61,176 @@ def _positive(value: str) -> int:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the list."""
-    from otel_train.clock import wall_ns
-    from otel_train.runlog.catalogue import list_runs
+    from otel_train.view.index import RunIndex
 
-    root = root_of(arguments)
+    index = RunIndex(root_of(arguments))
+    asked = (arguments.where, arguments.sort, arguments.columns or "")
     with progress("looking at runs") as step:
-        found = list_runs(root, progress=lambda done, _: step("runs", done) if step else None)
-    found = [
-        run
-        for run in found
-        if (not arguments.project or run.project == arguments.project)
-        and (not arguments.status or run.status.state == arguments.status)
-    ][: arguments.last]
+        # The last epoch of an ended run is not in its description.
+        epochs = arguments.json or any("epoch" in text.lower() for text in asked)
+        index.refresh(READING_S, lambda done, _: step("runs", done) if step else None, epochs=epochs)
+    try:
+        return show(index, arguments)
+    finally:
+        index.close()
+
+
+def show(index: RunIndex, arguments: argparse.Namespace) -> int:
+    """Print the runs that were asked for, and on standard error what is wrong with them."""
+    from otel_train.clock import wall_ns
+
+    now_ns = wall_ns()
+    found = chosen(index, arguments, now_ns)
     if arguments.json:
-        print_json([as_dict(run, wall_ns()) for run in found])
+        print_json([as_dict(row, now_ns) for row in found])
+    elif found and arguments.columns:
+        print(as_columns(found, index, arguments.columns, Paint(sys.stdout)))
     elif found:
-        print(as_table(found, wall_ns(), Paint(sys.stdout)))
+        print(as_table(found, Paint(sys.stdout)))
     else:
-        where = f"{root}" + ("" if root.is_dir() else ", which is not there")
-        print(f"no run{' like that' if arguments.project or arguments.status else ''} in {where}", file=sys.stderr)
-    for run in found:
-        text = fallen_rank(run, wall_ns())
-        if text and not arguments.json:
-            print(Paint(sys.stderr)(f"{run.run_id}:", "yellow"), plain(text), file=sys.stderr)
-        if run.problem:
-            print(Paint(sys.stderr)("damaged:", "yellow"), plain(run.problem), file=sys.stderr)
-    return PARTLY_READ if any(run.problem for run in found) else OK
+        asked_for = any((arguments.where, arguments.search, arguments.project, arguments.status))
+        where = f"{index.root}" + ("" if index.root.is_dir() else ", which is not there")
+        print(f"no run{' like that' if asked_for else ''} in {where}", file=sys.stderr)
+    say = Paint(sys.stderr)
+    for row in found:
+        text = "" if arguments.json else fallen_rank(row, now_ns)
+        if text:
+            print(say(f"{plain(row.run_id)}:", "yellow"), plain(text), file=sys.stderr)
+        if row.problem:
+            print(say("damaged:", "yellow"), plain(row.problem), file=sys.stderr)
+    # A filter may have left out one that it would mean by then.
+    unread = sum(row.partial for row in (index.rows if arguments.where or arguments.sort else found))
+    if unread:
+        text = f"the points of {unread} runs that wrote no end are still being read: the next call goes on with them"
+        print(text, file=sys.stderr)
+    return PARTLY_READ if any(row.problem for row in found) else OK
 
 
-def fallen_rank(run: RunSummary, now_ns: int) -> str:
+def chosen(index: RunIndex, arguments: argparse.Namespace, now_ns: int) -> list[IndexRow]:
+    """Return the rows that were asked for, in the order asked for; UsageError points at what is not understood."""
+    from otel_train.view.filter_syntax import FilterError
+    from otel_train.view.run_table import DEFAULT_SORT, matching, sort_order, sort_rows
+
+    rows = [
+        row
+        for row in index.rows
+        if (not arguments.project or row.project == arguments.project)
+        and (not arguments.status or row.state == arguments.status)
+    ]
+    try:
+        order = sort_order(arguments.sort or DEFAULT_SORT, index.columns)
+        found = sort_rows(matching(rows, index.columns, arguments.where, arguments.search, now_ns), order)
+    except FilterError as fault:
+        text = arguments.sort if fault.field == "sort" else arguments.where
+        pointed = fault.pointed(text).replace("\n", "\n  ")
+        raise UsageError(f"--{fault.field}: {plain(fault.message)}\n  {pointed}") from None
+    return found[: arguments.last]
+
+
+def fallen_rank(row: IndexRow, now_ns: int) -> str:
     """Return which rank ended the newest attempt, or is lost while others go on; "" where none is."""
     from otel_train.runlog.folder import RunFolder
     from otel_train.runlog.rank_states import first_fallen, rank_states, told
 
-    attempts = run.info.get("attempts")
-    newest = attempts[-1] if isinstance(attempts, list) and attempts and isinstance(attempts[-1], Mapping) else {}
-    cause = newest.get("cause")
-    if isinstance(cause, Mapping):
-        return str(cause.get("text") or "")
+    if row.cause:
+        return row.cause
     # Most runs ended well: only of the others the ranks are looked at.
-    if run.status.state not in ("running", "lost") or len(RunFolder(run.path).ranks(run.status.attempt)) < 2:
+    if row.state not in ("running", "lost") or len(RunFolder(row.path).ranks(row.attempt)) < 2:
         return ""
-    fallen = first_fallen(rank_states(run.path, run.status.attempt, now_ns))
+    fallen = first_fallen(rank_states(row.path, row.attempt, now_ns))
     if fallen is None:
         return ""
-    return told(fallen, run.status.attempt, goes_on=run.status.is_running)
+    return told(fallen, row.attempt, goes_on=row.state == "running")
 
 
-def duration_s(run: RunSummary, now_ns: int) -> float | None:
-    """Return how long a run went on, or has gone on."""
-    until_ns = now_ns if run.status.is_running else max(run.status.last_seen_ns, run.status.since_ns)
-    return max(0, until_ns - run.created_ns) / 1e9 if run.created_ns and until_ns else None
-
-
-def key_values(run: RunSummary) -> dict[str, float | str]:
-    """Return of each metric the best, where it has a direction, else the last value, by ``split/key``.
-
-    They stand in run.json once a run has ended; of a run without an end they are taken from its points, unless those
-    are many.
-    """
-    from otel_train.record.names import MINIMIZED
-
-    summary = run.info.get("summary")
-    if not isinstance(summary, Mapping) or not summary:
-        return _from_points(run)
-    goals = run.info.get("metrics")
-    result: dict[str, float | str] = {}
-    for name, row in summary.items():
-        if not isinstance(row, Mapping):
-            continue
-        key = name.partition("/")[2] or name
-        described = (goals.get(name) or goals.get(key)) if isinstance(goals, Mapping) else None
-        goal = described.get("goal") if isinstance(described, Mapping) else None
-        if goal is None and key.rsplit("/", 1)[-1].lower() in MINIMIZED:
-            goal = "min"
-        value = row.get(str(goal), row.get("last"))
-        if isinstance(value, (int, float, str)):
-            result[str(name)] = value
-    return result
-
-
-class _UserMetrics:
-    """Contains the names of all metrics of the user, and of those that say where their points stand."""
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name.startswith("train.") or name in ("dl.step", "dl.epoch"))
-
-
-def _from_points(run: RunSummary) -> dict[str, float | str]:
-    from otel_train.clock import wall_ns
-    from otel_train.errors import RunFolderError
-    from otel_train.view.reading import read_run
-
-    total = sum(path.stat().st_size for path in run.path.glob("attempt-*/rank-0/metrics.*"))
-    if total > POINT_BYTES:
-        return {}
-    try:
-        read = read_run(run.path, wall_ns(), names=_UserMetrics(), records=False)
-    except (RunFolderError, OSError):
-        return {}
-    result: dict[str, float | str] = {}
-    for item, found in read.metrics():
-        point = found.best or found.last
-        if point is not None and item.series.rank == 0:
-            result[f"{found.split}/{found.key}" if found.split else found.key] = point.value
-    return result
-
-
-def as_dict(run: RunSummary, now_ns: int) -> dict[str, Any]:
+def as_dict(row: IndexRow, now_ns: int) -> dict[str, Any]:
     """Return a run for programs."""
     from otel_train.clock import iso
+    from otel_train.view.index_row import key_values
 
     return {
-        "run_id": run.run_id,
-        "name": run.run_name,
-        "project": run.project,
-        "status": run.status.state,
-        "reason": run.status.reason,
-        "fallen_rank": fallen_rank(run, now_ns) or None,
-        "started": iso(run.created_ns) if run.created_ns else None,
-        "duration_s": duration_s(run, now_ns),
-        "attempts": run.status.attempt,
-        "metrics": key_values(run),
-        "group": run.info.get("group") or "",
-        "tags": run.info.get("tags") or [],
-        "path": str(run.path),
-        "problem": run.problem,
+        "run_id": row.run_id,
+        "name": row.run_name,
+        "project": row.project,
+        "status": row.state,
+        "reason": row.reason,
+        "fallen_rank": fallen_rank(row, now_ns) or None,
+        "started": iso(row.created_ns) if row.created_ns else None,
+        "duration_s": row.duration_s,
+        "step": row.step,
+        "epoch": row.epoch,
+        "attempts": row.attempt,
+        "ranks": row.ranks,
+        "host": row.host,
+        # The best value where the metric has a direction, else the last.
+        "metrics": key_values(row.metrics),
+        "values": {
+            key: {"last": one.last, "best": one.best, "min": one.low, "max": one.high, "goal": one.goal or None}
+            for key, one in row.metrics.items()
+        },
+        "config": row.config,
+        "group": row.group,
+        "tags": row.tags,
+        "notes": row.notes,
+        "path": row.path,
+        "problem": row.problem,
+        "still_reading": row.partial,
     }
 
 
-def as_table(found: list[RunSummary], now_ns: int, paint: Paint) -> str:
+def as_table(found: Sequence[IndexRow], paint: Paint) -> str:
     """Return the runs as a table."""
+    from otel_train.view.index_row import key_values
+
     rows = []
-    for run in found:
-        values = sorted(key_values(run).items(), key=lambda pair: not pair[0].startswith("val"))[:VALUES]
+    for row in found:
+        values = sorted(key_values(row.metrics).items(), key=lambda pair: not pair[0].startswith("val"))[:VALUES]
         rows.append(
             [
-                run.run_id,
-                run.run_name if run.run_name != run.run_id else "",
-                run.project,
-                run.status.state,
-                moment(run.created_ns),
-                duration(duration_s(run, now_ns)),
-                ", ".join(f"{key} {value if isinstance(value, str) else number(value)}" for key, value in values),
+                row.run_id,
+                row.run_name if row.run_name != row.run_id else "",
+                row.project,
+                row.state,
+                moment(row.created_ns),
+                duration(row.duration_s),
+                ", ".join(f"{key} {number(value)}" for key, value in values),
             ]
         )
     return table(
         ("id", "name", "project", "status", "started (UTC)", "duration", "metrics"), rows, paint, state_column=3
     )
+
+
+def as_columns(found: Sequence[IndexRow], index: RunIndex, names: str, paint: Paint) -> str:
+    """Return the runs as a table of their ids and these columns."""
+    from otel_train.view.run_columns import UnknownColumn
+    from otel_train.view.run_table import split_columns
+
+    try:
+        columns = [index.columns.find(name) for name in split_columns(names)]
+    except UnknownColumn as fault:
+        raise UsageError(f"--columns: {plain(fault)}") from None
+    rows = [[row.run_id, *(cell(column, row) for column in columns)] for row in found]
+    right = [place for place, column in enumerate(columns, 1) if all(is_number(column.get(row)) for row in found)]
+    states = [place for place, column in enumerate(columns, 1) if column.kind == "state"]
+    heads = ["id", *("started (UTC)" if column.kind == "time" else plain(column.id) for column in columns)]
+    return table(heads, rows, paint, right=right, state_column=states[0] if states else None)
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value looks well aligned to the right: a number, or nothing."""
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def cell(column: Column, row: IndexRow) -> str:
+    """Return what a run has in a column as text, "" where it has nothing."""
+    from otel_train.view.index_row import text_of
+
+    value = column.get(row)
+    if value is None or column.kind == "time":
+        return moment(row.created_ns) if column.kind == "time" else ""
+    if column.kind == "duration":
+        return duration(value)
+    if isinstance(value, list):
+        return ", ".join(value)
+    return number(value) if column.kind == "number" else text_of(value)
