@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,6 +16,9 @@ import pytest
 from tests.scripts import Scripts, own_threads
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.browser import Pages
     from tests.otlp_servers import Certificates
 
 FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR")
@@ -98,3 +102,38 @@ def scripts(tmp_path: Path, root: Path) -> Iterator[Scripts]:
     made = Scripts(folder, root)
     yield made
     made.stop_all()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium, skipped with the reason where it is missing."""
+    from tests.browser import opened_browser
+
+    with opened_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """Serve the local page: `serve(root)` gives its address, without a slash at the end."""
+    from tests.serving import serve_in_thread
+
+    with contextlib.ExitStack() as servers:
+
+        def serve(root: Path, **options: Any) -> str:
+            return servers.enter_context(serve_in_thread(root, **options)).address.rstrip("/")
+
+        yield serve
+
+
+@pytest.fixture
+def page_of(browser: Browser, serve: Callable[..., str]) -> Iterator[Pages]:
+    """Open pages: `page_of(address)`; the test fails at its end if the browser complained of anything.
+
+    After `serve`, so that the pages are closed before their server ends.
+    """
+    from tests.browser import Pages
+
+    pages = Pages(browser)
+    yield pages
+    pages.close()

@@ -1,5 +1,33 @@
-// Builds elements and texts. Every text of a run enters the page as text, never as markup.
-const data = JSON.parse(document.getElementById("data").textContent);
+// Holds what the page shows, and builds elements. Every text of a run enters the page as text, never as markup.
+let data = null;
+
+// Takes what the page shows from now on.
+function use(payload) {
+  data = payload;
+  data.charts = data.charts || {};
+  nameCharts();
+}
+
+// Takes another part of it; charts are merged by section.
+function merge(part) {
+  const { charts, ...rest } = part;
+  Object.assign(data, rest);
+  if (charts) Object.assign(data.charts, charts);
+  nameCharts();
+}
+
+// A chart is known by its section and title, also after it was fetched again.
+function nameCharts() {
+  ranges.clear();
+  for (const [place, charts] of Object.entries(data.charts)) {
+    const seen = new Map();
+    for (const chart of charts) {
+      const count = (seen.get(chart.title) || 0) + 1;
+      seen.set(chart.title, count);
+      chart.key = `${place}/${chart.title}` + (count > 1 ? `#${count}` : "");
+    }
+  }
+}
 
 function el(tag, attributes, ...children) {
   const node = document.createElement(tag);
@@ -17,45 +45,14 @@ function el(tag, attributes, ...children) {
   return node;
 }
 
-// Plotly reads a few tags in its texts; a name of the user is no markup.
-function literal(text) {
-  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-}
-
-function number(value) {
-  if (value === null || value === undefined) return "";
-  if (typeof value === "string") return value;
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(4).replace(/\.?0+e/, "e");
-  return String(Number(value.toPrecision(6)));
-}
-
-function duration(seconds) {
-  if (seconds === null || seconds === undefined) return "";
-  if (seconds < 0) return "-" + duration(-seconds);
-  if (seconds < 1e-3) return number(seconds * 1e6) + " µs";
-  if (seconds < 1) return Number((seconds * 1000).toPrecision(3)) + " ms";
-  if (seconds < 60) return Number(seconds.toPrecision(3)) + " s";
-  const whole = Math.round(seconds);
-  const two = (n) => String(n).padStart(2, "0");
-  if (whole < 3600) return Math.floor(whole / 60) + " min " + two(whole % 60) + " s";
-  if (whole < 172800) return Math.floor(whole / 3600) + " h " + two(Math.floor((whole % 3600) / 60)) + " min";
-  return Math.floor(whole / 86400) + " d " + Math.floor((whole % 86400) / 3600) + " h";
-}
-
-function bytes(count) {
-  if (count === null || count === undefined) return "";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let unit = 0;
-  while (count >= 1023.95 && unit < 4) { count /= 1024; unit += 1; }
-  return (unit === 0 ? count : count.toFixed(1)) + " " + units[unit];
+function button(text, title, action, attributes) {
+  return el("button", { type: "button", class: "quiet", title, onclick: action, ...attributes }, text);
 }
 
 function table(heads, rows, options) {
   const numeric = (options && options.numeric) || [];
   const cell = (tag, value, column) => el(tag, { class: numeric.includes(column) ? "num" : null }, value);
-  return el("div", { class: "scroll" }, el("table", { class: options && options.class },
+  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, el("table", { class: options && options.class },
     el("thead", {}, el("tr", {}, heads.map((head, column) => cell("th", head, column)))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value, column) => cell("td", value, column)))))));
 }
@@ -66,13 +63,8 @@ function pairs(rows, head) {
     el("tbody", {}, rows.map((row) => el("tr", { class: row.changed ? "changed" : null }, row.map((value) => el("td", {}, value)))))));
 }
 
-function section(id, title, count, lead) {
-  const node = el("section", { id, "aria-labelledby": id + "-title" }, el("h2", { id: id + "-title" }, title),
-    lead ? el("p", { class: "lead" }, lead) : null);
-  document.getElementById("main").append(node);
-  document.getElementById("nav").append(el("a", { href: "#" + id, class: count === 0 ? "none" : null }, title,
-    count ? el("span", { class: "count" }, number(count)) : null));
-  return node;
+function factList(rows) {
+  return el("dl", { class: "facts" }, rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 // A section without data says why.
@@ -87,4 +79,25 @@ function searchable(placeholder, draw) {
   input.addEventListener("input", redraw);
   redraw();
   return [el("div", { class: "filters" }, input), place];
+}
+
+// Addresses of the server are relative to the page: it may lie behind a proxy.
+function apiUrl(path) {
+  return (document.body.dataset.base || "") + path;
+}
+
+async function getJson(url, options) {
+  let answer;
+  try {
+    answer = await fetch(url, { headers: { accept: "application/json" }, ...options });
+  } catch (fault) {
+    if (fault.name === "AbortError") throw fault;
+    throw Object.assign(new Error("The server of this page does not answer; is otel-train ui still running?"), { status: 0 });
+  }
+  const content = await answer.json().catch(() => null);
+  if (!answer.ok || content === null) {
+    const words = content && content.error && content.error.message;
+    throw Object.assign(new Error(words || `The server answered ${answer.status}.`), { status: answer.status, position: content && content.error && content.error.position });
+  }
+  return content;
 }

@@ -7,16 +7,12 @@ function insideSections() {
     const charts = data.charts[id] || [];
     const node = section(id, title, charts.length || null, lead);
     if (id === "speed" && Object.keys(data.time_by_state).length) node.append(timeByState());
-    if (id === "ranks" && data.ranks.length) node.append(el("div", { class: "card" }, rankTable()));
+    if (id === "ranks" && data.ranks.length) node.append(el("div", { class: "card ranks-table" }, rankTable()));
     for (const event of data.happenings[id] || []) node.append(happening(event));
     if (id === "memory" && data.memory_facts.length) node.append(el("div", { class: "card" }, factList(data.memory_facts)));
-    if (charts.length) node.append(el("div", { class: "charts" }, charts.map(chartCard)));
+    chartGrid(node, charts);
     if (id === "model") node.append(...data.distributions.map(distributionCard));
   }
-}
-
-function factList(rows) {
-  return el("dl", { class: "facts" }, rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 function timeByState() {
@@ -31,9 +27,14 @@ function rankTable() {
 
 function happening(event) {
   return el("div", { class: "card happening " + event.severity },
-    el("p", {}, el("b", {}, event.text)), el("p", { class: "lead" }, event.event + " · " + event.place),
+    el("p", {}, el("b", {}, event.text)), el("p", { class: "lead" }, event.event + " · " + event.place, stepLink(event.place)),
     event.folded.map(([title, content]) => el("details", {}, el("summary", {}, title), el("pre", {}, content))),
     event.pairs.length ? el("details", {}, el("summary", {}, "Details"), pairs(event.pairs)) : null);
+}
+
+function stepLink(place) {
+  const step = /(?:^| )step (\d+)/.exec(place);
+  return step ? [" · ", stepButton(Number(step[1]), "show it in the curves")] : null;
 }
 
 // A row for each layer, a column for each sampling.
@@ -63,32 +64,31 @@ function decoded(layer) {
   return z;
 }
 
-function distributionFigure(chart) {
+function distributionFigure(chart, axis) {
   const layer = chart.layers[chart.chosen];
-  const axis = layer.x[view.axis] ? view.axis : "time";
   const step = (layer.high - layer.low) / layer.rows;
   const y = Array.from({ length: layer.rows }, (_, row) => layer.low + (row + 0.5) * step);
   const z = decoded(layer);
   const shares = z.map((row) => row.map((value) => (value === null ? 0 : 100 * value * value * layer.greatest)));
   const value = chart.log ? "10<sup>%{y:.2f}</sup>" : "%{y:.3~g}";
   const figure = { data: [{ type: "heatmap", x: placesOf(layer, axis), y, z, customdata: shares, colorscale: colourScale, zmin: 0, zmax: 1, showscale: false, hoverongaps: false,
-    hovertemplate: axis + " %{x}<br>about " + value + ": %{customdata:.2~f} %<extra></extra>" }], layout: layoutOf(axis, chart) };
-  figure.layout.hovermode = "closest";
+    hovertemplate: axis + " %{x}<br>about " + value + ": %{customdata:.2~f} %<extra></extra>" }], layout: layoutOf(axis, chart, false), words: chart.unit };
   figure.layout.yaxis.showgrid = false;
   figure.layout.yaxis.type = "linear";
   if (chart.log) Object.assign(figure.layout.yaxis, { tickprefix: "10<sup>", ticksuffix: "</sup>" });
-  figure.layout.xaxis.range = rangeOf(axis);
   return figure;
 }
 
 function distributionCard(group) {
-  const chart = { title: group.title + " over time", unit: group.log ? "absolute value; exact zeros are left out" : "value", kind: "distribution", log: group.log,
+  const chart = { key: "distributions/" + group.title, title: group.title + " over time", unit: group.log ? "absolute value; exact zeros are left out" : "value", kind: "distribution", log: group.log,
     layers: group.layers, chosen: 0, lines: [], notes: [], note: "brighter: more of the values; a column is one sampling, of many several" };
+  const before = cards.get(chart.key);
+  if (before) chart.chosen = Math.min(before.place.chart.chosen, group.layers.length - 1);
   const node = chartCard(chart);
   if (group.layers.length > 1) {
-    const choice = el("select", { class: "search", "aria-label": "Layer", onchange: (event) => { chart.chosen = Number(event.target.value); if (view.drawn.has(node)) draw(node.place); } },
-      group.layers.map((layer, index) => el("option", { value: index }, layer.name)));
-    node.querySelector(".chips").append(choice);
+    const choice = el("select", { class: "search", "aria-label": "Layer", onchange: (event) => { chart.chosen = Number(event.target.value); redraw(node.place); } },
+      group.layers.map((layer, index) => el("option", { value: index, selected: index === chart.chosen }, layer.name)));
+    node.place.chips.append(choice);
   }
   node.classList.add("distribution");
   return node;

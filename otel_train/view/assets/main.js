@@ -1,49 +1,95 @@
-// Puts the page together and answers the reader's choice of axis and theme.
-document.getElementById("run-name").textContent = data.name;
-document.getElementById("run-id").textContent = data.project + " · " + data.run_id;
-const pill = document.getElementById("pill");
-pill.textContent = data.status.state;
-pill.classList.add(data.status.state);
-document.getElementById("footer").textContent = data.footer;
+// Puts the sections of a run together, in a report all at once, on the local page as their parts come.
+const PARTS_OF_SECTIONS = [
+  [["head"], overviewPart], [["metrics"], metricParts], [["machine"], machineParts], [["inside"], insideParts], [["samples"], samplesSection],
+  [["timeline"], timelinePart], [["logs"], logSection], [["config"], configSection], [["environment"], environmentSection], [["datasets"], datasetSection],
+  [["checkpoints"], checkpointSection], [["stages"], stageSection], [["run_log"], damageSection],
+];
 
-overview();
-const curves = section("curves", "Curves", data.charts.metrics.length, "Lines break where a value is not finite (✕ NaN, ▲ +Inf, ▼ −Inf). ★ is the best value by the metric's direction. Drag to zoom, double-click to return.");
-chartGrid(curves, data.charts.metrics, data.reasons.metrics);
-summarySection();
-stepsSection();
-insideSections();
-samplesSection();
-chartGrid(section("system", "System", data.charts.system.length), data.charts.system, data.reasons.system);
-chartGrid(section("gpu", "GPU", data.charts.gpu.length), data.charts.gpu, data.reasons.gpu);
-if (data.charts.other.length) chartGrid(section("other", "Other metrics", data.charts.other.length), data.charts.other);
-timelineSection();
-logSection();
-configSection();
-environmentSection();
-datasetSection();
-rowsSection("checkpoints", "Checkpoints", data.checkpoints, ["Checkpoint", "Role", "Step", "Epoch", "Size", "SHA-256", "Metrics", "Written in"], [2, 3, 4], data.reasons.checkpoints);
-rowsSection("stages", "Stages", data.stages, ["Stage", "Status", "Duration", "Inputs", "Outputs", "Code"], [2], data.reasons.stages);
-if (data.attempts.length > 1) rowsSection("attempts", "Attempts", data.attempts, ["Attempt", "Status", "Started", "Duration", "Host", "Exit code", "Reason", "Changed since the one before"], [0]);
-damageSection();
-
-const axisBox = document.getElementById("axis");
-if (data.axes.length > 1 && data.charts.metrics.length) {
-  data.axes.forEach((axis) => axisBox.append(el("button", { type: "button", "aria-pressed": String(axis === view.axis), onclick: () => {
-    view.axis = axis;
-    for (const button of axisBox.children) button.setAttribute("aria-pressed", String(button.dataset.axis === axis));
-    redrawAll();
-  }, "data-axis": axis }, AXIS_NAMES[axis])));
+function overviewPart() {
+  showHead();
+  overview();
+  if (data.attempts.length > 1) rowsSection("attempts", "Attempts", data.attempts, ["Attempt", "Status", "Started", "Duration", "Host", "Exit code", "Reason", "Changed since the one before"], [0]);
 }
-document.getElementById("theme").addEventListener("click", () => {
-  document.documentElement.style.colorScheme = isDark() ? "light" : "dark";
-  redrawAll();
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-addEventListener("beforeprint", () => document.querySelectorAll(".chart, #timeline .card").forEach((node) => { if (node.place && !view.drawn.has(node)) { view.drawn.set(node, node.place); draw(node.place); } }));
 
-const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.getAttribute("href").slice(1), link]));
-const spy = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) for (const [id, link] of links) link.classList.toggle("here", id === entry.target.id);
-}, { rootMargin: "-15% 0px -75% 0px" });
-document.querySelectorAll("main > section").forEach((node) => spy.observe(node));
-document.documentElement.dataset.ready = "yes";
+let curvesToolbar = null;
+
+function metricParts() {
+  const curves = section("curves", "Curves", data.charts.metrics.length, "Lines break where a value is not finite (✕ NaN, ▲ +Inf, ▼ −Inf). ★ is the best value by the metric's direction. Drag to zoom, double-click to return.");
+  // It steers the charts of all sections, so it is there also where no metric was logged.
+  if (!curvesToolbar) curvesToolbar = chartToolbar();
+  curves.append(curvesToolbar);
+  const isOther = settleAxis();
+  chartGrid(curves, data.charts.metrics, data.reasons.metrics);
+  if (isOther) redrawAll();
+  summarySection();
+  showAxes(data.charts.metrics.length ? data.axes : []);
+}
+
+function machineParts() {
+  stepsSection();
+  chartGrid(section("system", "System", data.charts.system.length), data.charts.system, data.reasons.system);
+  chartGrid(section("gpu", "GPU", data.charts.gpu.length), data.charts.gpu, data.reasons.gpu);
+  if (data.charts.other.length) chartGrid(section("other", "Other metrics", data.charts.other.length), data.charts.other);
+}
+
+function insideParts() {
+  insideSections();
+  showMore();
+}
+
+function timelinePart() {
+  timelineSection();
+  // Records know their span and stage only now.
+  if (logView && data.logs) logView.show();
+}
+
+function checkpointSection() {
+  const placed = data.checkpoints.map((row) => row.map((cell, column) => (column === 2 && /^\d+$/.test(cell) ? stepButton(Number(cell), cell) : cell)));
+  rowsSection("checkpoints", "Checkpoints", placed, ["Checkpoint", "Role", "Step", "Epoch", "Size", "SHA-256", "Metrics", "Written in"], [2, 3, 4], data.reasons.checkpoints);
+  if (data.origins && data.origins.length) document.getElementById("checkpoints").append(originCard());
+}
+
+function stageSection() {
+  rowsSection("stages", "Stages", data.stages, ["Stage", "Status", "Duration", "Inputs", "Outputs", "Code"], [2], data.reasons.stages);
+}
+
+// The sections of these parts, whose data the page has. Where the reader was, the focus stays.
+function showParts(names) {
+  const focused = document.activeElement;
+  for (const [[part], show] of PARTS_OF_SECTIONS) if (names.includes(part)) show();
+  if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+}
+
+function startPage() {
+  startKeyboard();
+  startTheme();
+  startSections();
+  startChartKeys();
+  addEventListener("beforeprint", drawForPrint);
+}
+
+function showRun() {
+  restoreCharts();
+  address.onChange(followAddress);
+  showParts(PARTS_OF_SECTIONS.map(([[part]]) => part));
+  if (view.filter) refilter();
+  scrollToAddress();
+  document.documentElement.dataset.ready = "yes";
+}
+
+function scrollToAddress() {
+  const id = address.section();
+  if (id && !address.get("record") && document.getElementById(id)) document.getElementById(id).scrollIntoView({ block: "start", behavior: "instant" });
+}
+
+// Back and forward, or an address typed over that of the page.
+function followAddress(isTyped) {
+  restoreCharts();
+  showAxes(data.charts.metrics && data.charts.metrics.length ? data.axes : []);
+  refilter();
+  setSmoothing(view.smoothing);
+  showMarkWords();
+  if (spanView) spanView.choose(address.get("span"));
+  if (logView) logView.restore();
+  if (isTyped) scrollToAddress();
+}

@@ -1,41 +1,36 @@
 // Writes the sections that are tables and texts.
-function overview() {
-  const status = data.status;
-  const node = section("overview", "Overview");
-  node.querySelector("h2").remove();
-  node.removeAttribute("aria-labelledby");
-  const hero = el("div", { class: "card hero " + status.state }, el("h1", {}, status.headline), status.reason ? el("p", { class: "reason" }, status.reason) : null);
-  if (status.exception) {
-    hero.append(el("div", { class: "cause" }, el("strong", {}, status.exception.type), el("p", { class: "message" }, status.exception.message),
-      status.exception.stacktrace ? el("details", {}, el("summary", {}, "Traceback"), el("pre", {}, status.exception.stacktrace)) : null));
-  }
-  hero.append(factList(data.facts));
-  if (data.tags.length) hero.append(el("div", { class: "tags" }, data.tags.map((tag) => el("span", { class: "tag" }, tag))));
-  if (data.notes) hero.append(el("p", { class: "reason" }, data.notes));
-  node.append(hero);
-  const words = { bad: "Look here", warn: "Note", info: "Note" };
-  for (const notice of data.notices) node.append(el("p", { class: "notice " + notice.kind, role: "note" }, el("b", {}, words[notice.kind]), notice.text));
-  if (data.tiles.length) {
-    node.append(el("div", { class: "tiles" }, data.tiles.map((tile) => el("div", { class: "card tile" },
-      el("div", { class: "name" }, dot(tile.role), tile.name), el("div", { class: "value" + (tile.bad ? " bad" : "") }, tile.value), el("div", { class: "sub" }, tile.sub)))));
-  }
-}
-
 function summarySection() {
   const node = section("summary", "Summary", data.summary.length, "Extremes and mean are of the finite values; counted from the points of the run log.");
   if (!data.summary.length) { empty(node, data.reasons.metrics); return; }
-  const at = (point) => (point ? [number(point.value), point.place ? el("span", { class: "place" }, point.place) : null] : "");
+  const shown = (text) => data.summary.filter((row) => (row.key + " " + row.split).toLowerCase().includes(text));
+  const card = el("div", { class: "card" });
+  if (data.summary.length > MANY_METRICS) card.append(...searchable("Search metrics", (text) => summaryTable(shown(text))));
+  else card.append(summaryTable(data.summary));
+  node.append(card);
+}
+
+const MANY_METRICS = 20;
+
+function summaryTable(rows) {
+  const at = (point) => (point ? [number(point.value), placeOf(point)] : "");
   const count = (value) => (value ? el("span", {}, number(value)) : "0");
   const made = table(["Metric", "Split", "Last", "Minimum", "Maximum", "Mean", "Best", "Points", "NaN", "+Inf", "-Inf", "First bad"],
-    data.summary.map((row) => [row.key, row.split, el("div", {}, at(row.last)), el("div", {}, at(row.low)), el("div", {}, at(row.high)), number(row.mean),
-      el("div", {}, at(row.best)), number(row.points), count(row.nan), count(row.positive_infinity), count(row.negative_infinity), row.first_bad || ""]),
+    rows.map((row) => [row.key, row.split, el("div", {}, at(row.last)), el("div", {}, at(row.low)), el("div", {}, at(row.high)), number(row.mean),
+      el("div", {}, at(row.best)), number(row.points), count(row.nan), count(row.positive_infinity), count(row.negative_infinity), row.first_bad ? placeOf({ place: row.first_bad }) : ""]),
     { numeric: [2, 3, 4, 5, 6, 7, 8, 9, 10] });
   made.querySelectorAll("tbody tr").forEach((line, index) => {
     [[8, "nan"], [9, "positive_infinity"], [10, "negative_infinity"]].forEach(([column, name]) => {
-      if (data.summary[index][name]) line.children[column].classList.add("bad");
+      if (rows[index][name]) line.children[column].classList.add("bad");
     });
   });
-  node.append(el("div", { class: "card" }, made));
+  return made;
+}
+
+// A place that is a step leads there.
+function placeOf(point) {
+  if (!point.place) return null;
+  const step = /^step (-?\d+(?:\.\d+)?)$/.exec(point.place);
+  return el("span", { class: "place" }, step ? stepButton(Number(step[1]), point.place) : point.place);
 }
 
 function shareBar(title, parts, roleOf) {
@@ -64,7 +59,6 @@ function stepsSection() {
     bar.append(factList([["Steps", number(shares.steps)], ["Median step", duration(shares.median_s)], ["95th percentile", duration(shares.p95_s)],
       ["99th percentile", duration(shares.p99_s)], ["Longest step", duration(shares.max_s)]]));
     node.append(bar);
-    node.append(el("p", { class: "lead" }));
   }
   chartGrid(node, data.charts.steps);
 }
@@ -117,6 +111,17 @@ function rowsSection(id, title, content, heads, numeric, reason) {
   const node = section(id, title, content.length);
   if (!content.length) { if (reason) empty(node, reason); return; }
   node.append(el("div", { class: "card" }, table(heads, content.map((row) => row.map((cell) => (cell && cell.mono ? el("span", { class: "mono", title: cell.title }, cell.mono) : cell && cell.pill ? el("span", { class: "pill " + cell.pill }, cell.pill) : cell))), { numeric })));
+}
+
+// From the model that the run started from back to the first that is known.
+function originCard() {
+  const made = (origin) => {
+    if (!origin.run) return origin.base_model ? `base model ${origin.base_model}` : "";
+    const name = `${origin.run_name || origin.run}` + (origin.step ? `, step ${origin.step}` : origin.epoch ? `, epoch ${origin.epoch}` : "");
+    return origin.here && document.body.dataset.base !== undefined ? el("a", { href: apiUrl("run/" + encodeURIComponent(origin.run)), title: origin.run }, name) : el("span", { title: origin.run }, name);
+  };
+  return el("div", { class: "card" }, el("h3", {}, "The chain behind them"), table(["", "Starts from", "SHA-256", "Made by run", "What is doubtful"], data.origins.map((origin) => [
+    "← ".repeat(origin.generation).trim(), el("span", { class: "mono", title: origin.path }, origin.name), el("span", { class: "mono", title: origin.sha256 }, origin.sha256.slice(0, 12)), made(origin), origin.problems.join("; ")])));
 }
 
 function damageSection() {

@@ -1,41 +1,50 @@
-// Draws the spans of the run as bars in lanes.
-function barTrace(chart, lane, base, bars, texts, ink, truncated) {
+// Draws the spans of the run as bars in lanes, and finds the bar of a span.
+function barTrace(lane, base, bars, texts, look) {
+  const { ink, truncated, shortest_s, broad_s } = look;
   // A line around a narrow bar, or a text in it, would hide it.
-  const broad = bars.map((bar) => bar.seconds > data.elapsed_s / 60 && lane.lane !== "step" && lane.lane !== "phase");
-  const paper = isDark() ? "#151b23" : "#ffffff";
+  const broad = bars.map((bar) => bar.seconds > broad_s && lane.lane !== "step" && lane.lane !== "phase");
+  const scale = timeUnit().scale;
   return {
-    type: "bar", orientation: "h", name: lane.title, showlegend: false, base: bars.map((bar) => bar.start / time.scale),
-    x: bars.map((bar) => Math.max(bar.seconds, chart.shortest_s) / time.scale), y: bars.map((bar) => -(base + bar.row)), width: 0.78,
+    type: "bar", orientation: "h", name: lane.title, showlegend: false, base: bars.map((bar) => bar.start / scale), customdata: bars.map((bar) => bar.id || null),
+    x: bars.map((bar) => Math.max(bar.seconds, shortest_s) / scale), y: bars.map((bar) => -(base + bar.row)), width: 0.78,
     hovertext: texts, hoverinfo: "text", text: bars.map((bar, index) => (broad[index] ? literal(bar.name) : "")), textposition: "inside",
-    insidetextanchor: "start", textangle: 0, constraintext: "none", cliponaxis: true, insidetextfont: { size: 11, color: paper },
-    marker: { color: ink, line: { width: broad.map((is) => (is ? 1 : 0)), color: paper },
-      pattern: truncated ? { shape: "/", fillmode: "overlay", fgcolor: paper, size: 7, solidity: 0.3 } : {} },
+    insidetextanchor: "start", textangle: 0, constraintext: "none", cliponaxis: true, insidetextfont: { size: 11, color: paper() },
+    marker: { color: ink, line: { width: broad.map((is) => (is ? 1 : 0)), color: paper() },
+      pattern: truncated ? { shape: "/", fillmode: "overlay", fgcolor: paper(), size: 7, solidity: 0.3 } : {} },
   };
 }
 
-function timelineFigure(chart) {
+function barWords(bar) {
+  return [
+    literal(bar.name), `${duration(bar.start)} after start, ${bar.truncated ? "at least " : ""}${duration(bar.seconds)}`,
+    bar.truncated ? "truncated: its end was never recorded" : "", bar.error ? "error: " + literal(bar.error) : "",
+    bar.attempt ? "attempt " + bar.attempt : "", bar.rank ? "rank " + bar.rank : "",
+    ...Object.entries(bar.attributes).slice(0, 8).map(([key, value]) => literal(`${key} = ${value}`)),
+  ].filter(Boolean).join("<br>");
+}
+
+function timelineFigure(chart, place) {
   const traces = [];
   const ticks = { at: [], text: [] };
+  const zoom = place.zoom ? place.zoom.x : null;
+  const seen_s = zoom ? (zoom[1] - zoom[0]) * timeUnit().scale : data.elapsed_s;
+  const layout = layoutOf("time", chart, false);
   let base = 0;
   for (const lane of chart.lanes) {
     const bars = lane.bars;
     const ink = colour("lane-" + lane.lane);
-    const texts = bars.map((bar) => [
-      literal(bar.name), `${duration(bar.start)} after start, ${bar.truncated ? "at least " : ""}${duration(bar.seconds)}`,
-      bar.truncated ? "truncated: its end was never recorded" : "", bar.error ? "error: " + literal(bar.error) : "",
-      bar.attempt ? "attempt " + bar.attempt : "", bar.rank ? "rank " + bar.rank : "",
-      ...Object.entries(bar.attributes).slice(0, 8).map(([key, value]) => literal(`${key} = ${value}`)),
-    ].filter(Boolean).join("<br>"));
     // One trace for each look: plotly takes one colour and one pattern a trace without complaint.
     for (const [error, truncated] of [[false, false], [false, true], [true, false], [true, true]]) {
-      const mine = bars.map((bar, index) => index).filter((index) => Boolean(bars[index].error) === error && Boolean(bars[index].truncated) === truncated);
-      if (mine.length) traces.push(barTrace(chart, lane, base, mine.map((index) => bars[index]), mine.map((index) => texts[index]), error ? colour("error") : ink, truncated));
+      const mine = bars.filter((bar) => Boolean(bar.error) === error && Boolean(bar.truncated) === truncated);
+      const look = { ink: error ? colour("error") : ink, truncated, shortest_s: seen_s / 700, broad_s: seen_s / 60 };
+      if (mine.length) traces.push(barTrace(lane, base, mine, mine.map(barWords), look));
     }
+    const chosen = spanView && bars.find((bar) => bar.id && bar.id === spanView.chosen);
+    if (chosen) layout.shapes.push(outline(chosen, base, seen_s / 700));
     ticks.at.push(-(base + (lane.rows - 1) / 2));
     ticks.text.push(lane.title);
     base += lane.rows + 0.45;
   }
-  const layout = layoutOf("time", chart);
   layout.hovermode = "closest";
   layout.bargap = 0;
   layout.barmode = "overlay";
@@ -43,24 +52,73 @@ function timelineFigure(chart) {
   layout.yaxis = { ...layout.yaxis, tickmode: "array", tickvals: ticks.at, ticktext: ticks.text, showgrid: false, fixedrange: true,
     range: [-(base - 0.2), 0.75] };
   layout.xaxis.showgrid = true;
-  layout.xaxis.range = [0, Math.max(data.elapsed_s, 1e-3) * 1.01 / time.scale];
+  layout.xaxis.range = zoom ? [...zoom] : [0, Math.max(data.elapsed_s, 1e-3) * 1.01 / timeUnit().scale];
+  addMark(layout, "time");
   return { data: traces, layout };
 }
 
+function outline(bar, base, shortest_s) {
+  const scale = timeUnit().scale;
+  const ink = isDark() ? "#e8edf3" : "#131a24";
+  return { type: "rect", name: "chosen", xref: "x", yref: "y", x0: bar.start / scale, x1: (bar.start + Math.max(bar.seconds, shortest_s)) / scale,
+    y0: -(base + bar.row) - 0.46, y1: -(base + bar.row) + 0.46, line: { width: 2.4, color: ink }, fillcolor: "rgba(0,0,0,0)" };
+}
+
+// Made anew when the timeline was fetched again.
+const barIndex = { timeline: null, bars: [], byId: new Map() };
+
+function knownBars() {
+  if (data.timeline && barIndex.timeline !== data.timeline) {
+    barIndex.timeline = data.timeline;
+    barIndex.bars = data.timeline.lanes.flatMap((lane) => lane.bars.map((bar) => Object.assign(bar, { lane: lane.lane })));
+    barIndex.byId = new Map(barIndex.bars.map((bar) => [bar.id, bar]));
+  }
+  return barIndex;
+}
+
+function allBars() {
+  return knownBars().bars;
+}
+
+function barOf(id) {
+  return (id && knownBars().byId.get(id)) || null;
+}
+
+let timelinePlace = null;
+let listedSpans = null;
+
 function timelineSection() {
   const chart = data.timeline;
-  const node = section("timeline", "Timeline", chart.seen, "Stages, epochs, evaluations, checkpoints and sampled steps by the host's clock. Drag to zoom, double-click to return.");
+  const node = section("timeline", "Timeline", chart.seen, "Stages, epochs, evaluations, checkpoints and sampled steps by the host's clock. Drag to zoom, double-click to return; click a bar for what it tells.");
   if (!chart.lanes.length) { empty(node, data.reasons.timeline); return; }
   chart.kind = "timeline";
-  chart.shortest_s = data.elapsed_s / 700;
   const rows = chart.lanes.reduce((sum, lane) => sum + lane.rows + 0.45, 0);
-  const place = { chart, hidden: new Set(), plot: el("div", { class: "plot", role: "img", "aria-label": "Timeline of the run" }) };
-  place.plot.style.height = Math.round(60 + rows * 26) + "px";
-  place.node = el("div", { class: "card" }, place.plot);
-  place.node.place = place;
+  if (!timelinePlace) {
+    const plot = el("div", { class: "plot", role: "img", "aria-label": "Timeline of the run; its spans are listed below" });
+    timelinePlace = { chart, hidden: new Set(), zoom: zoomFromAddress("span_zoom"), plot, said: el("div", {}) };
+    timelinePlace.node = el("div", { class: "card" }, plot, timelinePlace.said);
+    timelinePlace.node.place = timelinePlace;
+    sight.observe(timelinePlace.node);
+  }
+  timelinePlace.chart = chart;
+  timelinePlace.plot.style.height = Math.round(60 + rows * 26) + "px";
+  timelinePlace.said.replaceChildren(...timelineWords(chart));
+  node.append(timelinePlace.node);
+  if (!spanView) spanView = new SpanView();
+  // A list that the reader has opened stays as it is.
+  if (!listedSpans || !listedSpans.querySelector("details").open) listedSpans = spanList();
+  node.append(spanView.node, listedSpans);
+  spanView.show();
+  redraw(timelinePlace);
+}
+
+function timelineWords(chart) {
   const left = chart.lanes.filter((lane) => lane.left_out).map((lane) => `${number(lane.left_out)} of ${lane.title.toLowerCase()}`);
-  if (chart.truncated) place.node.append(el("p", { class: "lead" }, `Hatched: ${number(chart.truncated)} truncated; the end was never recorded.`));
-  if (left.length) place.node.append(el("p", { class: "lead" }, `Not drawn: ${left.join(", ")} (the shortest).`));
-  node.append(place.node);
-  sight.observe(place.node);
+  return [chart.truncated ? el("p", { class: "lead" }, `Hatched: ${number(chart.truncated)} truncated; the end was never recorded.`) : null,
+    left.length ? el("p", { class: "lead" }, `Not drawn: ${left.join(", ")} (the shortest).`) : null].filter(Boolean);
+}
+
+function barClicked(place, event) {
+  const id = event.points && event.points[0] && event.points[0].customdata;
+  if (id) spanView.choose(id);
 }
