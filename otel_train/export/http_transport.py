@@ -38,6 +38,8 @@ class HttpTransport(Transport):
         self._destination = destination
         self._clock = clock
         self._pools: urllib3.PoolManager | None = None
+        # When the last answer was made, as the server wrote it; empty where it wrote nothing.
+        self.date = ""
         json = destination.protocol == HTTP_JSON
         self._headers = {
             "user-agent": f"otel-train/{__version__} Python/{sys.version_info[0]}.{sys.version_info[1]}",
@@ -116,6 +118,7 @@ class HttpTransport(Transport):
                 response.close()
         except (exceptions.HTTPError, OSError, ValueError) as fault:
             return self._fault(fault, timeout_s)
+        self.date = response.headers.get("date", "")
         return read_answer(
             response.status,
             {name.lower(): value for name, value in response.headers.items()},

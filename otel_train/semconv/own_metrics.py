@@ -29,4 +29,5 @@ OWN_METRICS: Final = (
     ),
     Metric("otel_train.export.queue", "By", "gauge", "Bytes of the run log that no server has acknowledged yet."),
     Metric("otel_train.export.retries", "{request}", "counter", "Requests that were sent again.", (SIGNAL,)),
+    Metric("otel_train.doctor", "", "gauge", "What `otel-train doctor` sends to try an endpoint, of no run: always 1."),
 )
