@@ -23,7 +23,7 @@ from otel_train.errors import (
     RunIdInUseError,
     RunNotFoundError,
 )
-from otel_train.run.anywhere import init, log, phase, stage
+from otel_train.run.anywhere import init, log, phase, show, stage
 from otel_train.run.current import current_run
 from otel_train.watch.augmentation import augmentation
 
@@ -38,6 +38,7 @@ __all__ = [
     "stage",
     "phase",
     "augmentation",
+    "show",
     "OtelTrainError",
     "ConfigError",
     "RunIdInUseError",

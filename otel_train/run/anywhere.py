@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,6 +48,23 @@ def init(
 
     arguments = {"project": project, "name": name, "group": group, "tags": tags, "notes": notes, "dir": dir, **settings}
     return start(arguments, config=config, seed=seed, run_id=run_id, resume=resume)
+
+
+def show(
+    run: Run | str | PathLike[str] | None = None, *, root: str | PathLike[str] | None = None, height: int = 720
+) -> Any:
+    """Show the report of a run in the notebook, as it is now, `height` pixels high.
+
+    `run` is a run, its id, the start of one, its name, its folder or "latest"; without it the current run, else the
+    latest. It is looked for in `root`, else where the current run is, else in `OTEL_TRAIN_DIR`, else in `./runs`. The
+    page is part of the notebook then, about 5 MB, and needs no network, nor the run's folder. Outside of a notebook the
+    file is written as `otel-train report` does, and what is returned prints its path and has it as `path`.
+
+    Raises RunNotFoundError with near names, RunFolderError where nothing can be read, ConfigError for a height that is
+    none or a run without a folder, MissingPlotlyError without plotly (`pip install 'otel-train[view]'`).
+    """
+    # By its name: recording knows nothing of the room above, and loads it for nobody who does not look.
+    return importlib.import_module("otel_train.view.notebook").show(run, root=root, height=height)
 
 
 def log(values: Mapping[str, Any], step: int | None = None, **about: Any) -> None:

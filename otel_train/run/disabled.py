@@ -38,6 +38,8 @@ class DisabledRun(Run):
     present_stage = None
     stores_common = False
     place = None
+    # What it shows in a notebook never changes.
+    _is_over = True
 
     @property
     def name(self) -> str:
@@ -51,6 +53,12 @@ class DisabledRun(Run):
 
     def __repr__(self) -> str:
         return "<Run (OTEL_SDK_DISABLED)>"
+
+    def _repr_html_(self) -> str:
+        """Return a panel that says so."""
+        from otel_train.run.panel import disabled_html
+
+        return disabled_html(self.name)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **about: Any) -> None:
         """Record nothing."""

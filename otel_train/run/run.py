@@ -37,6 +37,7 @@ from otel_train.run.memory import RunMemory
 from otel_train.run.progress import Progress
 from otel_train.run.rank_watching import wait_measures
 from otel_train.run.session import Session
+from otel_train.run.showing import Showing
 from otel_train.run.stage import Paths, Stage
 from otel_train.run.verdict import Flight, check_status
 from otel_train.semconv import STAGE
@@ -45,11 +46,12 @@ from otel_train.watch.flops import Flops
 if TYPE_CHECKING:
     from otel_train.config import Settings
     from otel_train.lineage.run_config import RunConfig
+    from otel_train.watch.accounts import Accounts
 
 T = TypeVar("T")
 
 
-class Run(RunFacts, LookingInside):
+class Run(RunFacts, LookingInside, Showing):
     """One run, made by `otel_train.init()`. All methods may be called from any thread, and none raises into training.
 
     Exceptions of the user's own pass through unchanged: from a loader, from inside a stage or phase, and
@@ -84,6 +86,8 @@ class Run(RunFacts, LookingInside):
         self.points.on_optimizer_step = lambda done: self.optimizer_steps.note("log", done)
         self.amounts = AmountLog(self.points, aside=lambda: self.activity.is_evaluating)
         self.flop_count = Flops()
+        # Set once the run is open.
+        self.accounts: Accounts | None = None
         self.memory = RunMemory(self)
         self._stages: list[str] = []
         self._ending = threading.Lock()
@@ -360,8 +364,11 @@ class Run(RunFacts, LookingInside):
             if self.finished:
                 return
             self.finished = True
-        with PROCESS_END.finishing(), self.guard("finish"):
-            self.session.end(self, status, reason, fault, exit_code)
+        try:
+            with PROCESS_END.finishing(), self.guard("finish"):
+                self.session.end(self, status, reason, fault, exit_code)
+        finally:
+            self._end_panel()
 
     def abandon(self) -> None:
         """In a forked child: nothing is recorded here, and the parent's is left alone."""

@@ -83,6 +83,8 @@ class Session:
         self.give_up_waiting: Callable[[], None] = lambda: None
         self._recorder: Recorder | None = None
         self._opening: Opening | None = None
+        # How the run ended, in words, and when; without the exception, whose frames would stay alive.
+        self.ended_as: tuple[str, str, int] | None = None
         self.surroundings = Surroundings(
             settings,
             self.sink,
@@ -93,7 +95,7 @@ class Session:
         )
         self.sending = self._new_sending()
         self.prometheus = RunPrometheus(settings, ranks)
-        self._start_ns = wall_ns()
+        self.start_ns = wall_ns()
 
     def _new_sending(self) -> Sending | DirectSending:
         if self.root is not None:
@@ -111,7 +113,7 @@ class Session:
             self.settings,
             name=self.name,
             project=self.project,
-            start_ns=self._start_ns,
+            start_ns=self.start_ns,
             redactor=self.redactor,
         )
 
@@ -125,7 +127,7 @@ class Session:
         main = self.ranks.is_main or opened.alone
         if opened.alone:
             run.store_own()
-        entry = new_entry(opened, ranks=self.ranks, start_ns=self._start_ns, config=run.config.plain(), seed=self.seed)
+        entry = new_entry(opened, ranks=self.ranks, start_ns=self.start_ns, config=run.config.plain(), seed=self.seed)
         folder = None if place is None else place.folder
         self.file = file = self.file.attached(folder, opened.attempt, writes=main and place is not None, entry=entry)
         file.set(status="running")
@@ -242,6 +244,7 @@ class Session:
         deadline_ns = mono_ns() + int(budget_s * NS_PER_S)
         status, reason, exit_code = judge(status, reason, fault, exit_code, terminated=PROCESS_END.terminated)
         reason = None if reason is None else self.redactor.text(reason)
+        self.ended_as = status, reason or "", wall_ns()
         ending = Ending(status=status, reason=reason, fault=fault, exit_code=exit_code, truncated=self.spans.truncate())
         try:
             self._quiet(run, budget_s)
@@ -361,4 +364,5 @@ def _watcher_of(run: Run, former: Mapping[str, Any] | None, *, main: bool) -> Wa
     from otel_train.run.watching import watcher_of
     from otel_train.runlog.watcher import Watchers
 
-    return Watchers(watcher_of(run, former, main=main), accounts_of(run, former, main=main))
+    run.accounts = accounts_of(run, former, main=main)
+    return Watchers(watcher_of(run, former, main=main), run.accounts)

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from otel_train.lineage.redact import Redactor
 from otel_train.otlp.from_sdk import span_entry
 from otel_train.record.entries import LogEntry, Sample, SpanEntry, SpanEvent, SpanLink
+from otel_train.run.warned import Warned
 from otel_train.runlog.recorder import Recorder
 from otel_train.sources.console import Console
 from otel_train.sources.log_entry import level_number, severity_of
@@ -29,6 +30,7 @@ class RunSink:
         self._severity_number = severity_of(level_number(level))
         self._console = console
         self._redactor = redactor
+        self.warned = Warned()
         self.lost = 0
 
     def attach(self, recorder: Recorder) -> None:
@@ -58,11 +60,13 @@ class RunSink:
         if self._console is not None:
             self._console.emit_log(entry)
         if entry.severity_number >= self._severity_number:
+            self.warned.see(entry)
             self._give(lambda recorder: recorder.emit_log(entry))
 
     def emit_event(self, entry: LogEntry) -> None:
         """Take one event of our own: it is kept whatever the level."""
         self._redact(entry)
+        self.warned.see(entry)
         if self._console is not None:
             # A person reads the sentence; what belongs to it is in the run log.
             body = entry.body if isinstance(entry.body, str) else "recorded"
@@ -70,7 +74,8 @@ class RunSink:
         self._give(lambda recorder: recorder.emit_log(entry))
 
     def show_health(self, entry: LogEntry) -> None:
-        """Print an event of the writer's if it says how the run is; he has written it already."""
+        """Take note of an event of the writer's, and print it if it says how the run is; he has written it already."""
+        self.warned.see(entry)
         if self._console is not None and entry.event_name.startswith("health."):
             self._console.emit_log(replace(entry, attributes={}))
 
