@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format docs pictures rules dashboards servers collector bench lock clean
+.PHONY: demo test check format docs pictures page-pictures rules dashboards servers collector bench lock clean
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@echo "making the environment in $(VENV): some minutes once, torch is large"
@@ -13,10 +13,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-# A real model on real data, then the page of that run.
+# A real model on real data, then the local page on that run: it stays while somebody looks, else ends by itself.
 demo: $(STAMP)
 	@$(BIN)/python examples/digits.py
-	@$(BIN)/otel-train report latest
+	@$(BIN)/otel-train ui latest --open --until-idle 60
 
 # Everything: format, lint, types, then all tests, with the coverage floor. The tests of the stack run where its
 # programs are; with CI set and Go on PATH they are built first, else `make servers` does it.
@@ -45,6 +45,10 @@ docs: $(STAMP)
 # The pictures of docs/internals.md, from trainings that are ill on purpose: about a quarter of an hour, with chromium.
 pictures: $(STAMP)
 	$(BIN)/python docs/pictures.py
+
+# The pictures of docs/local-page.md, of the real page over runs that are trained for it: some minutes, with chromium.
+page-pictures: $(STAMP)
+	$(BIN)/python docs/page_pictures.py
 
 # Alert and recording rules, their tests, and the runbook, from their Python source.
 rules: $(STAMP)

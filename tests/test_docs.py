@@ -10,8 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -96,16 +98,17 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert commands == ["make demo", "make test"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     code = [text for page in TEXTS for text in [*inline_code(page), *blocks(page, "sh")]]
-    targets = re.findall(r"^make (\w+)", "\n".join(code), re.MULTILINE)
+    targets = re.findall(r"^make ([\w-]+)", "\n".join(code), re.MULTILINE)
     assert set(targets) >= {"demo", "test", "check", "docs"}
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
-def test_the_picture_is_small_enough_to_load() -> None:
-    """It is a PNG of less than 400 KB."""
-    picture = (DOCS / "images" / "report.png").read_bytes()
-    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert len(picture) < 400_000
+@pytest.mark.parametrize("picture", sorted((DOCS / "images").glob("*.png")), ids=lambda picture: picture.stem)
+def test_pictures_are_small_enough_to_load_and_shown_somewhere(picture: Path) -> None:
+    """Each is a PNG of less than 400 KB, and on a page."""
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert picture.stat().st_size < 400_000
+    assert [page for page, text in TEXTS.items() if f"images/{picture.name}" in text] != []
 
 
 @pytest.mark.parametrize("page", TEXTS)
@@ -211,6 +214,31 @@ def test_the_readme_runs(tmp_path: Path) -> None:
     assert run.info["summary"]["val/loss"]["count"] == 5
     assert run.info["summary"]["val/loss"]["last"] < 0.1
     assert (tmp_path / "model.pkl.context.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_readme_leads_from_an_empty_folder_to_comparing_two_runs(
+    tmp_path: Path, serve: Callable[..., str], page_of: Callable[..., Any]
+) -> None:
+    """Its script, started by its commands, gives two rows; both ticked, the comparison has the two learning rates."""
+    (tmp_path / "train.py").write_text(blocks("README.md", "python")[0], encoding="utf-8")
+    lines = [line for block in blocks("README.md", "sh") for line in block.splitlines()]
+    trainings = [line.split("#")[0].split()[1:] for line in lines if line.startswith("python train.py")]
+    assert [arguments[0] for arguments in trainings] == ["train.py"] * 2
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "PYTEST_"))}
+    for arguments in trainings:
+        subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environ, check=True, timeout=100)
+    page = page_of(f"{serve(tmp_path / 'runs')}/")
+    boxes = page.locator("tbody input[type=checkbox]")
+    boxes.nth(1).wait_for()
+    assert boxes.count() == 2
+    for number in range(2):
+        boxes.nth(number).check()
+    page.get_by_role("link", name="Compare 2").click()
+    for arguments in trainings:
+        page.locator("td, .cell", has_text=re.compile(rf"^{arguments[1]}$")).first.wait_for()
+    assert "/compare?runs=" in page.url
 
 
 @pytest.mark.slow

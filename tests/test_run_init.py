@@ -325,7 +325,7 @@ def test_a_second_init_in_a_thread_ends_the_first_with_a_notice(start: Start, ca
 
 def test_the_public_names_are_exactly_these() -> None:
     """Nothing slips into the public names by an import."""
-    expected = ["init", "Run", "current_run", "log", "stage", "phase", "augmentation"]
+    expected = ["init", "Run", "current_run", "log", "stage", "phase", "augmentation", "show"]
     expected += ["OtelTrainError", "ConfigError"]
     expected += ["RunIdInUseError", "RunNotFoundError", "RunFolderError", "CheckpointError", "__version__"]
     assert otel_train.__all__ == expected

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from otel_train.view.text import Paint, plain
 
 if TYPE_CHECKING:
+    from otel_train.view.exporting import Exported
     from otel_train.view.run_data import RunData
 
 OK = 0
 UNREADABLE = 2
 PARTLY_READ = 3
+# The run that was followed did not finish well. 4 is `push`'s.
+ENDED_OTHERWISE = 5
 DAMAGE_LINES = 5
 
 
@@ -70,7 +73,7 @@ def read(arguments: argparse.Namespace, path: Path, **options: Any) -> RunData:
         return read_run(path, wall_ns(), progress=step, **options)
 
 
-def tell_damage(run: RunData) -> int:
+def tell_damage(run: RunData | Exported) -> int:
     """Say on standard error what could not be read, and return the exit code that says so."""
     if not run.damage and not run.skipped:
         return OK

@@ -3,36 +3,59 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from otel_train import __version__
 from otel_train.cli.arguments import OK, UNREADABLE, UsageError
+from otel_train.cli.completion import LIST_RUNS, list_runs
 from otel_train.errors import OtelTrainError
 
 # Each names a module of this room with `add` and `execute`; modules of rooms below are imported by `execute` only.
-COMMANDS = ("runs", "show", "logs", "report", "lineage", "traceparent", "push", "prune")
+COMMANDS = (
+    "ui",
+    "runs",
+    "show",
+    "compare",
+    "logs",
+    "follow",
+    "report",
+    "export",
+    "lineage",
+    "traceparent",
+    "push",
+    "prune",
+    "doctor",
+    "completion",
+)
 
 EPILOG = """\
 A run is named by its id, the start of its id, its name, its folder, or the word 'latest'.
 Runs are looked for in --dir, else in $OTEL_TRAIN_DIR, else in ./runs.
 
 examples:
+  otel-train ui                            the local page: watch, search and compare runs
   otel-train runs                          list the runs, newest first
   otel-train show latest                   all about the newest run
+  otel-train compare RUN RUN               results of runs, and what differs between them
   otel-train report latest --open          make its page and open it
   otel-train logs latest --level warning   its warnings and errors
+  otel-train export latest --format csv    its points as a table for other programs
+  otel-train follow latest                 watch it while it trains
   otel-train lineage model.pt              which data, code and parents made this model
   otel-train traceparent                   a new trace for what a shell script starts
   otel-train push latest                   send what is missing of it to a Collector
+  otel-train doctor                        what does not work here, and the fix
 
 exit codes:
   0  done
   2  nothing could be read, or the command was not understood
   3  part of what was read is damaged; the result is of the rest
   4  push reached no server, or none that let it in
+  5  the run that was followed did not finish: failed, interrupted, killed or lost
 """
 
 
@@ -54,13 +77,20 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _tolerate_narrow_consoles()
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return UNREADABLE
+    words = list(sys.argv[1:] if argv is None else argv)
+    execute: Callable[[], int]
+    if words[:1] == [LIST_RUNS]:
+        # At each press of a key: without the other commands and their options.
+        execute = functools.partial(list_runs, words[1:])
+    else:
+        parser = build_parser()
+        arguments = parser.parse_args(words)
+        if arguments.command is None:
+            parser.print_help()
+            return UNREADABLE
+        execute = functools.partial(arguments.execute, arguments)
     try:
-        code: int = arguments.execute(arguments)
+        code = execute()
         if sys.stdout is not None:
             sys.stdout.flush()
         return code

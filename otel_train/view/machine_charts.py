@@ -11,6 +11,7 @@ from otel_train.clock import NS_PER_S
 from otel_train.semconv import METRICS, PHASE, SPLIT
 from otel_train.view.axes import Axes
 from otel_train.view.charts import Chart, Detail, Named, chart, label_of
+from otel_train.view.reduce import finite_of
 from otel_train.view.series import Series
 
 # What has no chart of its own: siblings, heartbeats and counts that the page says in words.
@@ -250,8 +251,7 @@ def time_shares(all_series: Sequence[Series]) -> dict[str, object]:
         value
         for series in all_series
         if series.name == "dl.step.time" and series.rank == 0
-        for value in series.values
-        if math.isfinite(value)
+        for value in finite_of(series.values)
     ]
     steps.sort()
     if not steps:
@@ -269,4 +269,4 @@ def time_shares(all_series: Sequence[Series]) -> dict[str, object]:
 
 
 def _seconds(found: Iterable[Series]) -> float:
-    return math.fsum(value for series in found for value in series.values if math.isfinite(value))
+    return math.fsum(value for series in found for value in finite_of(series.values))
