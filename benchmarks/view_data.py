@@ -125,9 +125,19 @@ def lines_of(folder: RunFolder, name: str, rank: int = 0) -> RunLines:
 
 
 def big_run(
-    root: Path, *, steps: int = 100_000, metrics: int = 10, ended: bool = True, started_ns: int = 0, rank_count: int = 1
+    root: Path,
+    *,
+    steps: int = 100_000,
+    metrics: int = 10,
+    ended: bool = True,
+    started_ns: int = 0,
+    rank_count: int = 1,
+    timed: bool = False,
 ) -> Path:
-    """Write a run of `steps` steps of that many metrics, with a validation each epoch; return its folder."""
+    """Write a run of `steps` steps of that many metrics, with a validation each epoch; return its folder.
+
+    Where it is `timed` the duration of each step and its wait for data are there as well, as `run.steps` records them.
+    """
     started_ns = started_ns or SYSTEM.wall_ns() - steps * STEP_NS
     run_id = f"{compact(started_ns)}-{random.Random(steps * 100 + metrics).randbytes(4).hex().translate(_LETTERS)}"
     folder = RunFolder.create(root, run_id, description(run_id, "a-million-points", started_ns))
@@ -135,7 +145,7 @@ def big_run(
     folder.update(lambda document: document["attempts"].append(entry))
     for rank in range(rank_count):
         lines = lines_of(folder, "a-million-points", rank)
-        for _ in write_steps(lines, range(steps), NAMES[:metrics], started_ns, seed=rank):
+        for _ in write_steps(lines, range(steps), NAMES[:metrics], started_ns, seed=rank, timed=timed):
             pass
         if ended:
             lines.logs([log("run ended", "INFO", started_ns + steps * STEP_NS, "run.end", status="finished")])
@@ -149,7 +159,7 @@ _LETTERS = str.maketrans("01896", "zyxwv")
 
 
 def write_steps(
-    lines: RunLines, steps: range, names: tuple[str, ...], started_ns: int, *, seed: int = 1
+    lines: RunLines, steps: range, names: tuple[str, ...], started_ns: int, *, seed: int = 1, timed: bool = False
 ) -> Iterator[int]:
     """Write steps block by block, giving the number of steps after each; the caller says when the next is written."""
     random_numbers = random.Random(seed)
@@ -165,16 +175,17 @@ def write_steps(
         ]
         siblings = [Column("dl.step", times, list(block), TRAIN), Column("dl.epoch", times, epochs, TRAIN)]
         lines.points([*columns, *siblings])
-        ends = [time_ns + 10_000_000 for time_ns in times]
-        durations = [0.05 + 0.005 * abs(noise()) for _ in block]
-        lines.points(
-            [
-                Column("dl.step.time", ends, durations, TRAIN, "s"),
-                Column("dl.data.wait.time", ends, [duration * 0.05 for duration in durations], TRAIN, "s"),
-                Column("dl.step", ends, list(block), TRAIN),
-                Column("dl.epoch", ends, epochs, TRAIN),
-            ]
-        )
+        if timed:
+            ends = [time_ns + 10_000_000 for time_ns in times]
+            durations = [0.05 + 0.005 * abs(noise()) for _ in block]
+            lines.points(
+                [
+                    Column("dl.step.time", ends, durations, TRAIN, "s"),
+                    Column("dl.data.wait.time", ends, [duration * 0.05 for duration in durations], TRAIN, "s"),
+                    Column("dl.step", ends, list(block), TRAIN),
+                    Column("dl.epoch", ends, epochs, TRAIN),
+                ]
+            )
         last_ns = times[-1]
         if times[0] // READING_NS != last_ns // READING_NS:
             lines.readings(last_ns, _readings(last_ns - started_ns, noise), started_ns)
@@ -308,12 +319,20 @@ def main() -> None:
     big.add_argument("--steps", type=int, default=100_000)
     big.add_argument("--metrics", type=int, default=10, choices=range(1, len(NAMES) + 1), metavar="N")
     big.add_argument("--ranks", type=int, default=1)
+    big.add_argument("--timed", action="store_true", help="with the duration of each step and its wait for data")
     many = kinds.add_parser("many")
     many.add_argument("root", type=Path)
     many.add_argument("--runs", type=int, default=1_000)
     arguments = parser.parse_args()
     if arguments.kind == "big":
-        print(big_run(arguments.root, steps=arguments.steps, metrics=arguments.metrics, rank_count=arguments.ranks))
+        made = big_run(
+            arguments.root,
+            steps=arguments.steps,
+            metrics=arguments.metrics,
+            rank_count=arguments.ranks,
+            timed=arguments.timed,
+        )
+        print(made)
     else:
         print(f"{len(many_runs(arguments.root, runs=arguments.runs))} runs in {arguments.root}")
 

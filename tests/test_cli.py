@@ -296,7 +296,7 @@ def test_report_needs_plotly_and_says_how_to_get_it(
 ) -> None:
     """Without the extra the exit code is 2 and the message names it."""
     a_run(root)
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setitem(sys.modules, "plotly", None)
     assert main(["report", "latest"]) == 2
     assert "pip install 'otel-train[view]'" in capsys.readouterr().err
 
@@ -361,6 +361,31 @@ def test_help_explains_every_command_with_an_example(capsys: pytest.CaptureFixtu
         main(["--version"])
     assert capsys.readouterr().out.startswith("otel-train ")
     assert main([]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("--dir some runs --last 3", "--dir comes after the command: otel-train runs --last 3 --dir some"),
+        ("--dir runs show latest", "--dir comes after the command: otel-train show latest --dir runs"),
+        ("--dir=a show latest", "--dir comes after the command: otel-train show latest --dir=a"),
+        ("--json runs", "--json comes after the command: otel-train runs --json"),
+    ],
+)
+def test_an_option_before_the_command_is_put_right(capsys: pytest.CaptureFixture[str], words: str, meant: str) -> None:
+    """Exit code 2 and what to write instead."""
+    assert main(words.split()) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"otel-train: {meant}\n")
+
+
+def test_an_option_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the parser; what the program itself takes stays as it is, also shortened."""
+    for words, code in ((["--dir", "some"], 2), (["--vers"], 0), (["--help", "runs"], 0)):
+        with pytest.raises(SystemExit) as ending:
+            main(words)
+        assert ending.value.code == code
+        assert "comes after" not in capsys.readouterr().err
 
 
 def test_help_imports_neither_plotly_nor_torch_nor_numpy() -> None:

@@ -185,3 +185,17 @@ def test_columns_of_one_shape_are_told_apart_by_their_names() -> None:
         (series,) = decode_line(line).series
         assert (series.name, series.attributes, series.values) == (name, attributes, [0.5, 1.5])
     assert json.loads(line)
+
+
+@given(
+    st.lists(st.tuples(texts, st.lists(numbers, min_size=1, max_size=4)), min_size=1, max_size=5),
+    st.sets(texts, max_size=3),
+)
+def test_of_some_names_only_these_are_read(columns: list[tuple[str, list[Any]]], names: set[str]) -> None:
+    """What is passed over unread changes nothing of the others, whatever stands in it."""
+    made = [
+        Column(name, [1_796_000_000_000_000_000 + number for number in range(len(values))], values, description=name)
+        for name, values in columns
+    ]
+    line = ENCODER.points(made)
+    assert same(decode_line(line, names), decode_document(parse_line(line), names))

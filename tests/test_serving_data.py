@@ -335,3 +335,47 @@ def test_a_training_run_is_followed(root: Path, start: Callable[..., Any]) -> No
         last = served.get(f"api/run/{run.id}?parts=metrics").json
         assert last["live"] is False
         assert last["charts"]["metrics"][0]["lines"][0]["y"] == [2.0, *(1.0 / step for step in range(1, 6))]
+
+
+def test_the_first_chart_of_a_long_run_is_there_while_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chart comes before the points of the others are read; of a short run, or one that is read, nothing does."""
+    from otel_train.view import first_look
+    from otel_train.view.live import LiveRun
+
+    builder = RunBuilder(tmp_path).attempt().log({"accuracy": [0.5, 1.0], "loss": [2.0, 1.0]}, steps=[0, 1])
+    may_read = threading.Event()
+    before = LiveRun.refresh
+
+    def slow(self: LiveRun, *arguments: Any, **options: Any) -> Any:
+        assert may_read.wait(30)
+        return before(self, *arguments, **options)
+
+    monkeypatch.setattr(LiveRun, "refresh", slow)
+    monkeypatch.setattr(first_look, "LONG_BYTES", 1)
+    with serve_in_thread(tmp_path) as served:
+        address = f"api/run/{builder.run_id}?parts="
+        early = served.get(address + "first").json
+        assert [chart["title"] for chart in early["charts"]["metrics"]] == ["loss"]
+        assert early["charts"]["metrics"][0]["lines"][0]["y"] == [2.0, 1.0]
+        assert early["early"] is True
+        may_read.set()
+        whole = served.get(address + "head,metrics").json
+        assert [chart["title"] for chart in whole["charts"]["metrics"]] == ["loss", "accuracy"]
+        assert whole["revision"] > early["revision"]
+        assert served.get(address + "first").json == {}
+    monkeypatch.setattr(first_look, "LONG_BYTES", 1 << 30)
+    with serve_in_thread(tmp_path) as served:
+        assert served.get(f"api/run/{builder.run_id}?parts=first").json == {}
+
+
+def test_a_run_that_is_dear_to_look_at_is_looked_at_less_often() -> None:
+    """A look a second while it grows, one in two seconds while nothing happens, at most two percent of a core."""
+    from otel_train.view.serving.held_runs import QUIET_LOOKS, pause_s
+
+    assert pause_s(0, 0.004) == 1.0
+    assert pause_s(QUIET_LOOKS, 0.004) == 2.0
+    assert pause_s(0, 0.036) == pytest.approx(1.8)
+    assert pause_s(QUIET_LOOKS, 0.036) == 2.0
+    assert pause_s(0, 2.0) == 5.0

@@ -31,7 +31,8 @@ def add(commands: Any) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Write the page and print its path."""
-    from otel_train.view.report import MissingPlotlyError, plotly_script, write
+    from otel_train.view.plotly_script import MissingPlotlyError
+    from otel_train.view.report import plotly_script, write
 
     try:
         plotly_script()

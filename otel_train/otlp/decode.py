@@ -126,7 +126,7 @@ def _refuse_constant(name: str) -> float:
 
 def decode_line(line: bytes | str, names: Container[str] | None = None) -> Request:
     """Read one line; with `names`, metrics of other names are passed over. DamagedLine where it is not a request."""
-    taken = take_out(line) if isinstance(line, bytes) else None
+    taken = take_out(line, names) if isinstance(line, bytes) else None
     if taken is not None:
         request = _put_back(taken, names)
         if request is not None:

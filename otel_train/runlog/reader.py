@@ -68,9 +68,17 @@ class RunReader:
         attempt: int | None = None,
         rank: int | None = None,
         names: Container[str] | None = None,
+        holding: bytes = b"",
     ) -> Iterator[tuple[Request, int, int]]:
-        """Give each line decoded, with its attempt and rank; with `names`, only those metrics."""
-        for _, request, place, where in self._read(signal, attempt, rank, lambda line: decode_line(line, names)):
+        """Give each line decoded, with its attempt and rank; with `names`, only those metrics.
+
+        With `holding`, lines without this text are passed over unread.
+        """
+
+        def decode(line: bytes) -> Request:
+            return decode_line(line, names) if holding in line else Request("")
+
+        for _, request, place, where in self._read(signal, attempt, rank, decode):
             if request.skipped and where not in self._counted:
                 self._counted.add(where)
                 self.skipped += request.skipped

@@ -28,20 +28,21 @@ def read_run(
     now_ns: int,
     *,
     names: Container[str] | None = None,
+    holding: bytes = b"",
     records: bool = True,
     progress: Progress | None = None,
 ) -> RunData:
     """Return the run in this folder; RunFolderError where nothing in it can be read.
 
-    With `names` only these metrics are read; without `records` neither log records nor spans. `progress` is called with
-    the signal and the number of items read so far.
+    With `names` only these metrics are read, with `holding` only lines that have this text; without `records` neither
+    log records nor spans. `progress` is called with the signal and the number of items read so far.
     """
     reader = RunReader(path)
     status = run_status(reader.folder, now_ns)
     info = reader.info
     run = RunData(reader.path, str(info.get("run_id") or reader.path.name), info, status.state, status.reason, now_ns)
     taker = PointTaker(run)
-    for request, attempt, rank in reader.requests("metrics", names=names):
+    for request, attempt, rank in reader.requests("metrics", names=names, holding=holding):
         taker.take(request.series, attempt, rank)
         if progress is not None:
             progress("points", run.store.points)

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from pathlib import Path
 from typing import Any
 
 from otel_train.view.page import render
 from otel_train.view.parts import build_parts
+from otel_train.view.plotly_script import plotly_path
 from otel_train.view.run_data import RunData
 
 
-class MissingPlotlyError(Exception):
-    """The plotly package, which ships the script that draws, is not installed."""
-
-
 def plotly_script() -> str:
-    """Return plotly's own script from its package."""
-    try:
-        offline = importlib.import_module("plotly.offline")
-    except ImportError as fault:
-        raise MissingPlotlyError("the report needs plotly: pip install 'otel-train[view]'") from fault
-    return str(offline.get_plotlyjs())
+    """Return plotly's own script from its package; MissingPlotlyError where that is not installed."""
+    return plotly_path().read_text(encoding="utf-8")
 
 
 def build(run: RunData) -> dict[str, Any]:

@@ -210,6 +210,10 @@ class RunData:
             if series.axis != "step" or not series.name.startswith(("train.", "dl.step.time")):
                 continue
             numbers: Sequence[float] = getattr(series, which)
+            known = self.numbers(series)
+            if not (known.has_steps if which == "steps" else known.has_epochs):
+                # There is none to be found, in however many points.
+                continue
             for index in range(len(numbers) - 1, -1, -1):
                 if numbers[index] == numbers[index]:
                     found = (series.split in ("train", ""), series.times_ns[index], numbers[index])

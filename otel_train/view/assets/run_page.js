@@ -21,9 +21,18 @@ async function fetchFirst() {
   showParts(["head"]);
   showTitle();
   document.documentElement.dataset.ready = "yes";
+  if (head.early) await showFirstChart(both);
   const first = await both;
   use(first.part);
   return { ...first, revisions: { head: first.revision, metrics: first.revision } };
+}
+
+// One chart of a long run is there before the others, unless all of them are.
+async function showFirstChart(all) {
+  const early = await Promise.race([fetchParts(["first"]), all.then(() => null)]).catch(() => null);
+  if (!early || !early.part.charts || !early.part.charts.metrics.length) return;
+  merge(early.part);
+  showParts(["metrics"]);
 }
 
 async function runPage() {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -17,10 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from otel_train.clock import NS_PER_MS
 from otel_train.errors import OtelTrainError
 from otel_train.view.serving import list_routes, run_routes
-from otel_train.view.serving.answers import Refusal, error_answer, plain_page, wants_packing
+from otel_train.view.serving.answers import Refusal, error_answer, wants_packing
 from otel_train.view.serving.doors import Access, Door
 from otel_train.view.serving.held_runs import RunGoneError
-from otel_train.view.serving.shells import run_address, shell
+from otel_train.view.serving.shells import refusal_page, run_address, shell
 from otel_train.view.serving.site import Site
 from otel_train.view.serving.workers import Stopped
 
@@ -34,11 +35,13 @@ async def _runs_page(site: Site, request: Request) -> Response:
 
 
 async def _run_page(site: Site, request: Request) -> Response:
-    if request.path_params["run_id"] == "latest":
-        newest = await site.workers.run(site.newest)
-        if newest:
-            return Response(status_code=307, headers={"location": run_address(newest).removeprefix("run/")})
-    held = await run_routes.held_run(site, request.path_params["run_id"])
+    named = request.path_params["run_id"]
+    # A run that is held may have been deleted, which its page tells.
+    if site.runs.get(named) is None:
+        found = await site.workers.run(site.newest if named == "latest" else functools.partial(site.meant, named))
+        if found:
+            return Response(status_code=307, headers={"location": run_address(found).removeprefix("run/")})
+    held = await run_routes.held_run(site, named)
     # The page is going to ask for it in a moment.
     held.warm()
     return shell(site, "run", base="../", run_id=held.run_id, title=f"{held.run_id} · otel-train")
@@ -134,7 +137,7 @@ def application(
 
     async def refused(request: Request, fault: Exception) -> Response:
         status = fault.status_code if isinstance(fault, HTTPException) else 500
-        return _told(request, Refusal(status, f"there is nothing at {request.url.path}"))
+        return _told(site, request, Refusal(status, f"there is nothing at {request.url.path}"))
 
     routes = [Route(path, _guarded(site, endpoint), methods=["GET"]) for path, endpoint in ROUTES]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: refused})
@@ -150,26 +153,29 @@ def _guarded(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Re
         try:
             return await endpoint(site, request)
         except Refusal as refusal:
-            return _told(request, refusal)
+            return _told(site, request, refusal)
         except Stopped as ending:
-            return _told(request, Refusal(503, str(ending)))
+            return _told(site, request, Refusal(503, str(ending)))
         except RunGoneError as fault:
-            return _told(request, Refusal(410, str(fault), gone=True))
+            return _told(site, request, Refusal(410, str(fault), gone=True))
         except (OtelTrainError, OSError) as fault:
-            return _told(request, Refusal(404, run_routes.problem_of(fault)))
+            return _told(site, request, Refusal(404, run_routes.problem_of(fault)))
         except Exception as fault:  # noqa: BLE001 - the server goes on
             number = site.faults.note(fault, request.url.path)
             message = f"something went wrong here (fault {number}); the server's own output says what"
-            return _told(request, Refusal(500, message, fault=number))
+            return _told(site, request, Refusal(500, message, fault=number))
 
     return answered
 
 
-def _told(request: Request, refusal: Refusal) -> Response:
+def _told(site: Site, request: Request, refusal: Refusal) -> Response:
     if request.url.path.startswith(("/api/", "/assets/")):
         return error_answer(refusal.status, refusal.message, **refusal.more)
     near: Any = refusal.more.get("near", ())
-    up = "../" * (request.scope["path"].count("/") - 1) or "./"
-    links = {**{run_id: f"{up}{run_address(run_id)}" for run_id in near}, "All runs": up}
+    up = "../" * (request.scope["path"].count("/") - 1)
+    links = {**{run_id: f"{up}{run_address(run_id)}" for run_id in near}, "All runs": up or "./"}
     title = {404: "Not found", 410: "Gone"}.get(refusal.status, "This did not work")
-    return plain_page(refusal.status, title, [refusal.message], links)
+    # The page has them as links.
+    message = refusal.message.removesuffix(f"; near it: {', '.join(near)}")
+    paragraphs = [message, "Near it:"] if message != refusal.message else [message]
+    return refusal_page(site, refusal.status, title, paragraphs, links, base=up)

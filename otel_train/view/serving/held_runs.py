@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otel_train.clock import NS_PER_MS, NS_PER_S, Clock
+from otel_train.clock import NS_PER_MS, NS_PER_S, Clock, thread_cpu_ns
 from otel_train.errors import OtelTrainError
 from otel_train.record.names import PREFIX
+from otel_train.view.first_look import first_look, is_long
 from otel_train.view.live import Change, LiveRun
 from otel_train.view.page import json_bytes
 from otel_train.view.parts import PARTS, Page
@@ -25,6 +26,9 @@ from otel_train.view.serving.workers import Stopped, Workers
 POLL_S = 1.0
 QUIET_POLL_S = 2.0
 QUIET_LOOKS = 10
+# Looking costs at most this share of a core: a job of many busy ranks is looked at less often, yet within some seconds.
+MOST_SHARE = 0.02
+LONGEST_POLL_S = 5.0
 # A request takes what was read so short a time ago.
 FRESH_S = 0.5
 # About 40 bytes each, and as much again for what is made of them.
@@ -79,6 +83,10 @@ class HeldRun:
         self._recent_bytes = 0
         self._refreshing: asyncio.Task[Change] | None = None
         self._refreshed_ns = 0
+        # CPU time of the last look.
+        self._look_s = 0.0
+        # The first chart of a long run, as JSON, while its points are being read.
+        self._first: asyncio.Future[bytes] | None = None
         self._poller: asyncio.Task[None] | None = None
 
     @property
@@ -98,11 +106,15 @@ class HeldRun:
 
     async def refresh(self) -> Change:
         """Read what is new and tell those who watch; who comes while a read goes on shares it."""
+        # Who goes away meanwhile must not take the read away from the others.
+        return await asyncio.shield(self._reading())
+
+    def _reading(self) -> asyncio.Task[Change]:
         if self._refreshing is None:
+            self._first = None if self.is_read else asyncio.get_running_loop().create_future()
             self._refreshing = asyncio.create_task(self._refresh())
             self._refreshing.add_done_callback(self._refreshed)
-        # Who goes away meanwhile must not take the read away from the others.
-        return await asyncio.shield(self._refreshing)
+        return self._refreshing
 
     async def fresh(self) -> None:
         """Refresh unless that was done just now. RunGoneError where the folder has gone."""
@@ -123,8 +135,12 @@ class HeldRun:
         # Also where nobody has waited until now.
         if not task.cancelled():
             task.exception()
+        if self._first is not None and not self._first.done():
+            self._first.set_result(b"{}")
 
     async def _refresh(self) -> Change:
+        if self._first is not None:
+            await self._look_first(self._first)
         change, data = await self._workers.run(self._read)
         if change.kind == "gone":
             self.gone = True
@@ -144,11 +160,38 @@ class HeldRun:
             self._grown(self)
         return change
 
+    async def _look_first(self, first: asyncio.Future[bytes]) -> None:
+        """Make the first chart of a long run, before all the rest keeps the interpreter busy."""
+        made = b"{}"
+        try:
+            made = await self._workers.run(self._first_look)
+        except (OtelTrainError, OSError):
+            # Whoever reads all of it is told why.
+            pass
+        finally:
+            first.set_result(made)
+
+    def _first_look(self) -> bytes:
+        if not is_long(self.path):
+            return b"{}"
+        return json_bytes({**first_look(self.path, self._clock.wall_ns()), "revision": self._base, "early": True})
+
+    async def first(self) -> bytes:
+        """Return the first chart as JSON while the points of a long run are being read, else an empty mapping."""
+        if self.is_read:
+            return b"{}"
+        self._reading()
+        return b"{}" if self._first is None else await asyncio.shield(self._first)
+
     def _read(self) -> tuple[Change, bytes]:
+        start_ns, is_first = thread_cpu_ns(), not self.is_read
         change = self.live.refresh()
-        if change.kind != "append":
-            return change, b""
-        return change, json_bytes({**change.payload, "revision": self._base + change.revision})
+        data = b""
+        if change.kind == "append":
+            data = json_bytes({**change.payload, "revision": self._base + change.revision})
+        # The first look reads all that there is, and says nothing of the next.
+        self._look_s = 0.0 if is_first else (thread_cpu_ns() - start_ns) / NS_PER_S
+        return change, data
 
     def _reload(self) -> bytes:
         return event("reload", json_bytes({"revision": self.revision}), str(self.revision))
@@ -237,13 +280,19 @@ class HeldRun:
             except Exception as fault:  # noqa: BLE001 - the next look may succeed
                 self._faults.note(fault, f"run {self.run_id}")
                 quiet = QUIET_LOOKS
-            await asyncio.sleep(POLL_S if quiet < QUIET_LOOKS else QUIET_POLL_S)
+            await asyncio.sleep(pause_s(quiet, self._look_s))
 
     def close(self) -> None:
         """End the streams and the looking. A read that goes on ends with the workers."""
         self.audience.end()
         if self._poller is not None:
             self._poller.cancel()
+
+
+def pause_s(quiet: int, look_s: float) -> float:
+    """Return how long to wait for the next look, after so many without a change, the last of which cost `look_s`."""
+    usual = POLL_S if quiet < QUIET_LOOKS else QUIET_POLL_S
+    return max(usual, min(look_s / MOST_SHARE, LONGEST_POLL_S))
 
 
 def _fields(values: Mapping[str, Any], but: str = "") -> list[bytes]:

@@ -23,6 +23,8 @@ from otel_train.view.serving.workers import Workers
 
 # So long the head waits for the points, which most runs have by then.
 EARLY_AFTER_S = 0.15
+# What is asked for in the place of a part: the first chart of a long run that is still being read.
+FIRST = "first"
 CHUNK_BYTES = 1 << 18
 _ROWS_A_CHUNK = 2000
 
@@ -35,9 +37,8 @@ async def held_run(site: Site, run_id: str) -> HeldRun:
     path = await site.workers.run(site.find, run_id)
     if path is not None:
         return site.runs.hold(run_id, path)
-    near = await site.workers.run(site.near, run_id)
-    known = f"; near it: {', '.join(near)}" if near else ", and no other run either"
-    raise Refusal(404, f"there is no run {run_id!r} in {site.root}{known}", near=near)
+    told, near = await site.workers.run(site.near, run_id)
+    raise Refusal(404, f"there is no run {run_id!r} in {site.root}{'; ' if near else ', '}{told}", near=near)
 
 
 async def answer_json(site: Site, request: Request, body: bytes) -> Response:
@@ -52,6 +53,8 @@ async def parts(site: Site, request: Request) -> Response:
     """Some or all parts of a run's page."""
     held = await held_run(site, request.path_params["run_id"])
     asked = request.query_params.get("parts", "")
+    if asked == FIRST:
+        return await answer_json(site, request, await held.first())
     names = list(dict.fromkeys(name for name in asked.split(",") if name)) or list(PARTS)
     unknown = [name for name in names if name not in PARTS]
     if unknown:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from otel_train.clock import NS_PER_S, SYSTEM, Clock
 from otel_train.errors import RunNotFoundError
-from otel_train.runlog.catalogue import find_run, is_run, run_paths
+from otel_train.runlog.catalogue import find_run, is_run, near_runs, run_paths, runs_meant
 from otel_train.view.serving.assets import Assets
 from otel_train.view.serving.faults import Faults
 from otel_train.view.serving.held_runs import HeldRun, HeldRuns
@@ -86,10 +85,18 @@ class Site:
         except RunNotFoundError:
             return ""
 
-    def near(self, run_id: str) -> list[str]:
-        """Return ids of runs that may have been meant; the newest where none is like it."""
-        ids = [path.name for path in run_paths(self.root)]
-        return difflib.get_close_matches(run_id, ids, n=3, cutoff=0.5) or ids[-1:]
+    def meant(self, reference: str) -> str:
+        """Return the id of the one run whose name, or the start of whose id, this is; "" where that is not one."""
+        meant = [] if self.find(reference) else runs_meant(run_paths(self.root), reference)
+        return meant[0].name if len(meant) == 1 else ""
+
+    def near(self, run_id: str) -> tuple[str, list[str]]:
+        """Return what to say of a run that is not there, and the ids of those that may have been meant."""
+        paths = run_paths(self.root)
+        if not paths:
+            return "and no other run either", []
+        told, near = near_runs(paths, run_id)
+        return told, [path.name for path in near]
 
     @contextlib.asynccontextmanager
     async def listening(self, watched: HeldRun | RunList, stream: Stream) -> AsyncIterator[Stream]:
