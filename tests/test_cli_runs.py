@@ -81,7 +81,10 @@ def test_runs_are_chosen_and_sorted(
             ("--sort", "name, nane"),
             "otel-train: --sort: no run has 'nane'; near it: name\n  name, nane\n        ^^^^\n",
         ),
-        (("--columns", "state,nane"), "otel-train: --columns: no run has 'nane'; near it: name\n"),
+        (
+            ("--columns", "state, nane,name"),
+            "otel-train: --columns: no run has 'nane'; near it: name\n  state, nane,name\n         ^^^^\n",
+        ),
     ],
 )
 def test_a_wrong_filter_is_pointed_at(
@@ -157,8 +160,16 @@ def test_json_holds_all_that_is_known(root: Path, capsys: pytest.CaptureFixture[
 
 
 def test_nothing_like_that(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A filter that no run passes is no fault; neither is a folder that is not there."""
+    """A filter that no run passes is no fault, nor is an empty folder; one that is not there, or a file, is."""
     assert main(["runs", "--where", "loss > 1000"]) == 0
     assert capsys.readouterr().err == f"no run like that in {root}\n"
-    assert main(["runs", "--dir", str(root / "nowhere"), "--where", "loss > 1000"]) == 0
-    assert capsys.readouterr().err == f"no run like that in {root / 'nowhere'}, which is not there\n"
+    (root / "empty").mkdir()
+    assert main(["runs", "--dir", str(root / "empty")]) == 0
+    assert capsys.readouterr().err == f"no run in {root / 'empty'}\n"
+    (root / "file").write_text("x")
+    for name, told in (("nowhere", "not there"), ("file", "a file")):
+        assert main(["runs", "--dir", str(root / name), "--json"]) == 2
+        captured = capsys.readouterr()
+        assert captured.err == f"otel-train: there is no run in {root / name}, which is {told}\n"
+        assert captured.out == ""
+    assert not (root / "nowhere").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_train.cli.completion import list_runs
+from otel_train.cli.completion import PLACES, list_runs
 from otel_train.cli.main import COMMANDS, main
 from tests.runs import RunBuilder
 
@@ -124,6 +124,12 @@ def test_each_shell_gets_a_script_that_asks_for_runs(shell: str, capsys: pytest.
     assert code == 0
     assert [name for name in COMMANDS if name not in out] == []
     assert "otel-train _runs" in out
+    # The head of the script names the place that our help and documentation name, and no other one.
+    head = out[: out.index("\n\n", out.index("# Usage"))]
+    assert f"otel-train completion {shell} > {PLACES[shell]}" in head
+    assert "_completion/" not in head
+    documented = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert f"otel-train completion {shell} > {PLACES[shell]}" in documented
 
 
 def test_the_list_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

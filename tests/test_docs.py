@@ -24,6 +24,8 @@ from otel_train.config import BY_NAME, SETTINGS
 from otel_train.run.run import Run
 from otel_train.run.stage import Stage
 from otel_train.runlog.catalogue import list_runs
+from otel_train.view.index import RunIndex
+from otel_train.view.run_table import matching
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -205,7 +207,7 @@ def run_blocks(page: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path) -> None:
-    """It makes one run, with a point for each step of each epoch, and the model that it promises."""
+    """It makes one run, with a point for each step of each epoch, and the model that it promises, the best one."""
     done = run_blocks("README.md", tmp_path)
     assert done.returncode == 0, done.stderr
     (run,) = list_runs(tmp_path / "runs")
@@ -213,7 +215,9 @@ def test_the_readme_runs(tmp_path: Path) -> None:
     assert run.info["summary"]["train/loss"]["count"] == 15
     assert run.info["summary"]["val/loss"]["count"] == 5
     assert run.info["summary"]["val/loss"]["last"] < 0.1
-    assert (tmp_path / "model.pkl.context.json").is_file()
+    assert (run.path / "model.pkl.context.json").is_file()
+    # The loss falls in each epoch, so each has been the best.
+    assert [entry["best"] for entry in run.info["checkpoints"]] == [True] * 5
 
 
 @pytest.mark.slow
@@ -221,7 +225,10 @@ def test_the_readme_runs(tmp_path: Path) -> None:
 def test_the_readme_leads_from_an_empty_folder_to_comparing_two_runs(
     tmp_path: Path, serve: Callable[..., str], page_of: Callable[..., Any]
 ) -> None:
-    """Its script, started by its commands, gives two rows; both ticked, the comparison has the two learning rates."""
+    """Its script, started by its commands, gives two rows; both ticked, the comparison has the two learning rates.
+
+    Each run has its own model, and the filter that is shown finds the one of the two that it describes.
+    """
     (tmp_path / "train.py").write_text(blocks("README.md", "python")[0], encoding="utf-8")
     lines = [line for block in blocks("README.md", "sh") for line in block.splitlines()]
     trainings = [line.split("#")[0].split()[1:] for line in lines if line.startswith("python train.py")]
@@ -229,6 +236,13 @@ def test_the_readme_leads_from_an_empty_folder_to_comparing_two_runs(
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "PYTEST_"))}
     for arguments in trainings:
         subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environ, check=True, timeout=100)
+    runs = list_runs(tmp_path / "runs")
+    assert [(run.path / "model.pkl").is_file() for run in runs] == [True, True]
+    (where,) = re.findall(r"filters them\s+\(`([^`]+)`\)", TEXTS["README.md"])
+    index = RunIndex(tmp_path / "runs")
+    index.refresh()
+    assert [row.config["lr"] for row in matching(index.rows, index.columns, where, "")] == [0.1]
+    index.close()
     page = page_of(f"{serve(tmp_path / 'runs')}/")
     boxes = page.locator("tbody input[type=checkbox]")
     boxes.nth(1).wait_for()

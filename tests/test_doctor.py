@@ -313,6 +313,19 @@ def test_the_root_is_tried_with_a_real_lock_and_nothing_stays(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_was_named_and_is_not_there_is_doubted(tmp_path: Path, consult: Consult) -> None:
+    """By `--dir` it may be a slip of the key; the usual one is simply not made yet. Neither is made by that."""
+    missing = tmp_path / "nowhere"
+    code, checks = consult("--dir", str(missing))
+    assert code == 0
+    (folder,) = of(checks, "folder")
+    assert folder["state"] == "warn"
+    assert folder["text"] == f"{missing} (not there yet; the first run makes it in {tmp_path})"
+    assert "--dir" in folder["fix"]
+    assert of(consult()[1], "folder")[0]["state"] == "ok"
+    assert not missing.exists()
+
+
 def test_locks_that_do_not_work_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where taking a lock does nothing, as on some network file systems, the second process does not see it."""
     monkeypatch.setattr(WriterLock, "acquire", lambda self, timeout_s=0.2: True)

@@ -207,6 +207,25 @@ def test_results_mark_the_best_and_count_from_the_base(four: str, page_of: Pages
     expect(page.locator("#compare-code .card h3").first).to_contain_text("wide")
 
 
+@pytest.mark.parametrize("name", ["results", "compare-results"])
+def test_an_address_names_a_section(four: str, page_of: Pages, name: str) -> None:
+    """With and without the word before it; the section then begins below what stays in sight."""
+    page = page_of(f"{four}#{name}")
+    wait_until(page, "Math.abs(document.getElementById('compare-results').getBoundingClientRect().top - 110) < 70")
+
+
+def test_one_value_that_is_the_same_is_told_in_words(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
+    """Not as all of one."""
+    for number in range(2):
+        builder = RunBuilder(tmp_path, run_id(number)).attempt(config={"lr": 0.1})
+        builder.log({"loss": [1.0, 0.5]}, steps=[0, 1])
+        builder.end()
+    page = page_of(f"{serve(tmp_path)}/compare?runs={ids(0, 1)}")
+    expect(page.locator("#compare-configuration .empty")).to_have_text(
+        "There is one value, and it is the same in these runs."
+    )
+
+
 def test_a_scatter_places_runs_by_any_two_values(four: str, page_of: Pages) -> None:
     """Learning rates over three decades are on a logarithmic axis; a click or Enter on a point opens its run."""
     page = page_of(four + "&x=config.lr&y=best.val/loss")

@@ -109,6 +109,52 @@ def test_the_cursor_of_one_chart_shows_the_values_of_the_others(page: Page) -> N
     expect(cursor).to_be_hidden()
 
 
+def test_a_value_of_another_step_is_shown_with_its_step(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
+    """At step 13 a line with a point there has its value alone; one with points at every tenth step names its own."""
+    builder = RunBuilder(tmp_path).attempt()
+    steps = list(range(21))
+    builder.log({"loss": [10.0 - step / 4 for step in steps]}, split="train", steps=steps)
+    builder.log({"loss": [3.0, 2.0, 1.0]}, split="val", steps=[0, 10, 20])
+    builder.log({"accuracy": [step / 20 for step in steps]}, split="train", steps=steps)
+    builder.end()
+    page = whole(page_of(f"{serve(tmp_path)}/run/{RUN_ID}"))
+    loss, accuracy = card(page, "loss", "curves"), card(page, "accuracy", "curves")
+    hover(page, accuracy, 13)
+    values = loss.locator(".cursor .values div")
+    expect(values).to_have_text(["train 6.75", "val 2 (step 10)"])
+    hover(page, accuracy, 20)
+    expect(values).to_have_text(["train 5", "val 1"])
+    templates = loss.locator(".plot").evaluate(
+        "(plot) => plot.data.filter((trace) => trace.meta === 'line')"
+        ".map((trace) => trace.hovertemplate.includes('(step %{x})'))"
+    )
+    assert templates == [False, True]
+
+
+def test_the_values_stand_where_they_cover_no_curve(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
+    """A line along the top has them below, one along the bottom above."""
+    builder = RunBuilder(tmp_path).attempt()
+    steps = list(range(31))
+    builder.log({"high": [0.0] + [1.0] * 30, "low": [1.0] + [0.0] * 30, "other": [1.0] * 31}, steps=steps)
+    builder.end()
+    page = whole(page_of(f"{serve(tmp_path)}/run/{RUN_ID}"))
+    hover(page, card(page, "other", "curves"), 15)
+    for name, below in (("high", True), ("low", False)):
+        box = card(page, name, "curves").locator(".cursor .values").bounding_box()
+        plot = card(page, name, "curves").locator(".plot .nsewdrag").first.bounding_box()
+        assert box is not None
+        assert plot is not None
+        assert (box["y"] > plot["y"] + plot["height"] / 2) is below
+
+
+def test_a_chart_is_named_once_encoded_in_the_address(page: Page, page_of: Pages) -> None:
+    """A slash in its name is encoded by the address alone; an older address, where it was encoded twice, is read."""
+    card(page, "loss", "curves").get_by_role("button", name="log", exact=True).click()
+    wait_until(page, "location.search === '?log=metrics%2Floss'")
+    again = whole(page_of(page.url.replace("%2F", "%252F")))
+    assert (y_type(card(again, "loss", "curves")), y_type(card(again, "accuracy", "curves"))) == ("log", "linear")
+
+
 def test_the_table_of_the_page_holds_every_point(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
     """5,000 points that are drawn as means come as 5,000 rows, bit by bit, the one that is not finite by its name."""
     values = [math.sin(step) for step in range(5_000)]

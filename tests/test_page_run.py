@@ -78,8 +78,8 @@ def test_a_bar_tells_of_itself_and_of_what_lies_within(page: Page) -> None:
     )
     plot.click(position=place)
     expect(page.locator("#span h3")).to_have_text("epoch 0")
-    expect(page.locator("#span .facts")).to_contain_text("20 s")
-    expect(page.locator("#span .facts")).to_contain_text("train · 50 s")
+    expect(page.locator("#span .facts")).to_contain_text("20.0 s")
+    expect(page.locator("#span .facts")).to_contain_text("train · 50.0 s")
     page.locator("#span").get_by_role("button", name="Its 1 log record").click()
     expect(page.locator("#logs .log")).to_contain_text("within the epoch")
 

@@ -132,6 +132,46 @@ def test_an_address_that_is_wrong_is_told(page_of: Pages, serve: Serve, many: tu
     wait_until(page, "!new URLSearchParams(location.search).has('sort')")
 
 
+def test_a_wrong_filter_leaves_projects_and_counts(page_of: Pages, serve: Serve, many: tuple[Path, list[Made]]) -> None:
+    """Also one that the page was opened with; and a filter that leaves one project leaves the choice of all."""
+    root, made = many
+    failed = str(sum(run.state == "failed" for run in made))
+    page = page_of(f"{serve(root)}/?where=state+%3D%3D%3D+failed")
+    expect(page.locator(".runs-nothing")).to_contain_text("The filter cannot be read")
+    expect(page.locator('.runs-chip[data-state="failed"] .count')).to_have_text(failed)
+    half = len(made) // 2
+    every = ["All projects", f"digits ({half})", f"speech ({half})"]
+    assert texts(page.locator(".runs-project option")) == every
+    assert shown(page) == []
+    filter_by(page, "project = digits")
+    wait_for_count(page, half, 60)
+    expect(page.locator(".runs-project")).to_be_visible()
+    assert texts(page.locator(".runs-project option")) == ["All projects", f"digits ({half})", "speech (0)"]
+
+
+def test_the_table_is_as_high_as_its_rows(page_of: Pages, serve: Serve, many: tuple[Path, list[Made]]) -> None:
+    """Two rows have no empty band below them."""
+    root, made = many
+    page = page_of(serve(root))
+    filter_by(page, f"name in ({made[3].name}, {made[8].name})")
+    wait_for_count(page, 2, 60)
+    frame, grid = page.locator(".runs-scroll").bounding_box(), page.locator(".runs-grid").bounding_box()
+    assert frame is not None
+    assert grid is not None
+    # The frame's own lines, and a bar to scroll sideways where there is one.
+    assert 0 <= frame["height"] - grid["height"] <= 18
+
+
+def test_the_list_of_keys_has_those_of_this_page(page_of: Pages, serve: Serve, many: tuple[Path, list[Made]]) -> None:
+    """None of charts, which it has not, but Escape; what they do stands below one another."""
+    page = page_of(serve(many[0]))
+    page.keyboard.press("?")
+    keys = texts(page.locator("dialog.keys kbd"))
+    assert keys == ["?", "/", "t", "j", "k", "x", "c", "Enter", "Escape"]
+    lefts = {round(box["x"]) for item in page.locator("dialog.keys dd").all() if (box := item.bounding_box())}
+    assert len(lefts) == 1
+
+
 def test_names_are_offered_while_typing(page_of: Pages, serve: Serve, many: tuple[Path, list[Made]]) -> None:
     """Names by their beginning, then comparisons, then values of that name; taken by the keyboard alone."""
     root, made = many

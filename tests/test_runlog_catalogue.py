@@ -67,6 +67,12 @@ def test_a_run_that_is_not_there_is_told_with_what_comes_near(root: Path) -> Non
         find_run(root, "basline")
     with pytest.raises(RunNotFoundError):
         find_run(root, "")
+    for slip, near in (("Wid", "wide"), ("line", "baseline"), (RUN_ID[:-1] + "x", f"{RUN_ID}, {OTHER}")):
+        with pytest.raises(RunNotFoundError, match=rf"near it: {near}$"):
+            find_run(root, slip)
+    # What is like nothing is told as much, and which run came last.
+    with pytest.raises(RunNotFoundError, match=rf"no run 'adamw' in .*; the newest is {OTHER} \(wide\)$"):
+        find_run(root, "adamw")
     with pytest.raises(RunNotFoundError, match=r"there is no run in .*nowhere, which is not there"):
         find_run(root / "nowhere", "latest")
     with pytest.raises(RunNotFoundError, match=r"there is no run in .*notes$"):

@@ -93,6 +93,16 @@ def test_it_ends_by_itself_where_nobody_looks(tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
+def test_it_says_that_a_folder_is_not_there_yet(tmp_path: Path) -> None:
+    """It may be a slip of the key: before the address of one that is missing alone."""
+    for root, told in ((tmp_path / "later", " (not there yet)"), (tmp_path, "")):
+        done = subprocess.run(
+            [*UI, str(root), "--port", "0", "--until-idle", "0.1"], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0
+        assert re.fullmatch(rf"{re.escape(str(root) + told)}: http://\S+  \(Ctrl-C ends it\)\n", done.stdout)
+
+
 def test_it_serves_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     """The first run appears by itself; nothing is made by looking."""
     root = tmp_path / "later"

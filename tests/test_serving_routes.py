@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -117,10 +118,37 @@ def test_an_unknown_run_is_answered_with_near_ones(served: Served) -> None:
     assert (page.status, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert f'href="../run/{RUN_ID}"' in page.text
     assert f"there is no run &#x27;{wrong}&#x27;" in page.text
+    # It looks like the other pages, and names each run once.
+    assert 'class="brand" href="../"' in page.text
+    assert re.search(r'rel="stylesheet" href="\.\./assets/page\.\w+\.css"', page.text)
+    assert page.text.count(f">{RUN_ID}<") == 1
+    assert "near it" not in page.text
     answer = served.get(f"api/run/{wrong}")
     assert answer.status == 404
     assert answer.json["error"]["near"] == [RUN_ID]
     assert f"near it: {RUN_ID}" in answer.json["error"]["message"]
+
+
+def test_a_run_is_found_by_its_name(tmp_path: Path) -> None:
+    """As on the command line, where one run has it; of two with one name both are offered, and nothing outside is."""
+    one, two, other = (f"2026013{number}-120000-abcdefgh" for number in range(3))
+    root = tmp_path / "runs"
+    RunBuilder(root, one, name="wide net").attempt().end()
+    for run_id in (two, other):
+        RunBuilder(root, run_id, name="twice").attempt().end()
+    RunBuilder(tmp_path, "20260201-120000-outside1", name="outside").attempt().end()
+    with serve_in_thread(root) as served:
+        for named in ("wide%20net", one[:9]):
+            answer = served.get(f"run/{named}")
+            assert (answer.status, answer.headers["location"]) == (307, one)
+        answer = served.get("run/twice")
+        assert answer.status == 404
+        assert f'href="../run/{two}"' in answer.text
+        assert f'href="../run/{other}"' in answer.text
+        for outside in ("outside", "..", quote(str(tmp_path / "20260201-120000-outside1"), safe="")):
+            assert served.get(f"run/{outside}").status == 404
+        error = served.get("api/run/adamw").json["error"]
+        assert (error["near"], error["message"].partition("; ")[2]) == ([other], f"the newest is {other}")
 
 
 def test_a_hostile_address_is_shown_as_text(served: Served) -> None:

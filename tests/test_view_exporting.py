@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from otel_train.cli.export import FORMATS
 from otel_train.cli.main import main
 from otel_train.record.entries import Sample
-from otel_train.view import exporting
+from otel_train.view import exporting, table_files
 from otel_train.view.exporting import export
 from otel_train.view.table_files import MissingPyarrowError
 from tests.runs import NS_PER_S, START_NS, RunBuilder
@@ -231,3 +232,23 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["export", str(builder.path), "--format", "jsonl", "-o", str(tmp_path / "a.jsonl")]) == 3
     assert main(["export", str(builder.path), "--format", "csv", "-o", str(tmp_path)]) == 2
     assert "is a folder: name a file, such as points.csv in it" in capsys.readouterr().err
+
+
+def test_the_format_is_that_of_the_files_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where --format does not say otherwise; CSV without a name; an ending that says nothing is refused."""
+    path = run_with_everything(tmp_path).path
+    assert main(["export", str(path)]) == 0
+    table = (path / "artifacts" / "points.csv").read_bytes()
+    assert table.startswith(b"run_id,attempt,rank,name,key,split,")
+    assert main(["export", str(path), "-o", str(tmp_path / "a.JSONL")]) == 0
+    lines = (tmp_path / "a.JSONL").read_text(encoding="utf-8").splitlines()
+    keys = [row["key"] for row in csv.DictReader(io.StringIO(table.decode()))]
+    assert [json.loads(line)["key"] for line in lines] == keys
+    assert len(keys) == len(POINTS)
+    assert main(["export", str(path), "--format", "csv", "-o", str(tmp_path / "b.jsonl")]) == 0
+    assert (tmp_path / "b.jsonl").read_bytes() == table
+    capsys.readouterr()
+    assert main(["export", str(path), "-o", str(tmp_path / "c.xlsx")]) == 2
+    told = "tells no format: say --format, or end the name in one of .parquet, .csv, .jsonl"
+    assert capsys.readouterr().err == f"otel-train: --output {str(tmp_path / 'c.xlsx')!r} {told}\n"
+    assert set(FORMATS) == set(table_files.FORMATS)

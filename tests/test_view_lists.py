@@ -130,6 +130,38 @@ def test_overlapping_spans_of_a_lane_get_rows_of_their_own() -> None:
     assert [bar["row"] for bar in lane["bars"]] == [0, 1, 1]
 
 
+def test_the_bar_of_a_run_is_as_long_as_its_attempt() -> None:
+    """The span of a run is a mark without length; truncated where its attempt has no end, once for all ranks."""
+    rows = [span("run", 1, 1, 5), span("run", 20, 20, 6), span("run", 21, 21, 7), span("run it", 3, 3, 8)]
+    rows[1].attempt = rows[2].attempt = 2
+    rows[2].rank = 1
+    made = timeline(rows, 0, {1: 9 * S, 2: 30 * S}, {2})
+    (lane,) = made["lanes"]
+    bars = {bar["id"][-1]: (bar["start"], bar["seconds"], bar.get("truncated", False)) for bar in lane["bars"]}
+    assert bars == {"5": (1, 8, True), "6": (20, 10, False), "7": (21, 0, False), "8": (3, 0, False)}
+    assert [bar["row"] for bar in lane["bars"] if bar["name"] == "run"] == [0, 0, 0]
+    assert made["truncated"] == 1
+
+
+def test_short_waits_of_sampled_steps_make_no_lane() -> None:
+    """Below a hundredth of the steps they are told in words; longer ones are drawn, as are those beside phases."""
+    steps = [span("step", 0, 10, 1), span("step", 20, 30, 2)]
+    short = [span("data_wait", at, at + 0.05, 3, phase="data_wait") for at in (0, 20)]
+    made = timeline([*steps, *short], 0, {1: 30 * S})
+    assert [lane["lane"] for lane in made["lanes"]] == ["step"]
+    assert (made["seen"], made["notes"]) == (
+        2,
+        ["Not drawn: the wait for data of the sampled steps, 100 ms together."],
+    )
+    made = timeline([*steps, *short, span("data_wait", 0, 0.1, 4, phase="data_wait")], 0, {1: 30 * S})
+    assert [(lane["title"], len(lane["bars"])) for lane in made["lanes"]] == [
+        ("Sampled steps", 2),
+        ("Wait for data", 3),
+    ]
+    made = timeline([*steps, *short, span("forward", 1, 2, 4, phase="forward")], 0, {1: 30 * S})
+    assert [(lane["title"], len(lane["bars"])) for lane in made["lanes"]] == [("Sampled steps", 2), ("Phases", 3)]
+
+
 def test_more_spans_than_a_page_holds_leave_out_the_shortest_steps() -> None:
     """Stages stay; what is left out is counted by lane."""
     rows = [span("step", number, number + (0.1 if number % 2 else 0.9)) for number in range(MAX_BARS + 500)]
@@ -143,7 +175,13 @@ def test_more_spans_than_a_page_holds_leave_out_the_shortest_steps() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
+        (0.0, "0 ms"),
+        (3.2e-8, "32 ns"),
+        (0.000119093, "119 µs"),
+        (0.00099996, "1 ms"),
         (0.0123, "12.3 ms"),
+        (0.4806, "481 ms"),
+        (0.9996, "1.0 s"),
         (12.34, "12.3 s"),
         (245, "4 min 05 s"),
         (11_520, "3 h 12 min"),
@@ -152,7 +190,7 @@ def test_more_spans_than_a_page_holds_leave_out_the_shortest_steps() -> None:
     ],
 )
 def test_durations_in_words(seconds: float, words: str) -> None:
-    """From milliseconds to days."""
+    """From nanoseconds to days, below a minute in three digits."""
     assert text.duration(seconds) == words
 
 

@@ -237,6 +237,18 @@ def test_what_is_shown_where_nobody_chose() -> None:
     ]
 
 
+def test_a_run_that_comes_in_does_not_move_the_usual_columns() -> None:
+    """Keys of the configuration stand by name, whichever run has which of them first."""
+    rows = [
+        IndexRow(f"{place}", "", config={"lr": place, "epochs": place % 2, "kind": "ab"[place % 2]})
+        for place in range(4)
+    ]
+    newer = IndexRow("4", "", config={"kind": "a", "epochs": 1, "lr": 2})
+    expected = ["config.epochs", "config.kind", "config.lr"]
+    assert default_columns(rows, Columns(rows))[6:] == expected
+    assert default_columns([newer, *rows], Columns([newer, *rows]))[6:] == expected
+
+
 def test_metrics_with_the_names_of_facts_can_be_meant() -> None:
     """A metric called `step`, or one that begins like a statistic, has a name of its own."""
     metrics = {"step": Values(5.0), "best.x": Values(6.0), "config.y": Values(7.0)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +26,27 @@ FILE_NAMES: Final = ("FILE", "MODEL")
 NAMED: Final = 200
 # What a shell would read as something else than a letter of a word.
 _ODD: Final = frozenset("'\"\\$`!()[]{}<>|&;*?~#\0")
-EPILOG: Final = """\
-bash:  otel-train completion bash > ~/.local/share/bash-completion/completions/otel-train
-       or, for this shell alone:  source <(otel-train completion bash)
-zsh:   otel-train completion zsh > "${fpath[1]}/_otel-train"
-fish:  otel-train completion fish > ~/.config/fish/completions/otel-train.fish
-tcsh:  otel-train completion tcsh > ~/.otel-train.tcsh, and `source` that in ~/.tcshrc
+# Where each shell looks by itself, but for tcsh and zsh, which have to be told.
+PLACES: Final = {
+    "bash": "~/.local/share/bash-completion/completions/otel-train",
+    "zsh": "~/.zfunc/_otel-train",
+    "fish": "~/.config/fish/completions/otel-train.fish",
+    "tcsh": "~/.config/otel-train/completion.tcsh",
+}
+TOLD: Final = {
+    "zsh": "and before compinit in ~/.zshrc: fpath+=~/.zfunc",
+    "tcsh": "and in ~/.tcshrc: source ~/.config/otel-train/completion.tcsh",
+}
+_SETUP: Final = "\n".join(
+    f"  {shell}:".ljust(9)
+    + f"mkdir -p {os.path.dirname(place)}\n         otel-train completion {shell} > {place}"
+    + (f"\n         {TOLD[shell]}" if shell in TOLD else "")
+    for shell, place in PLACES.items()
+)
+EPILOG: Final = f"""\
+for this bash alone:  source <(otel-train completion bash)
+to have it always:
+{_SETUP}
 
 Ids and names of runs are looked for in $OTEL_TRAIN_DIR, else in ./runs, at the moment of completion.
 """
@@ -90,8 +106,16 @@ def execute(arguments: argparse.Namespace) -> int:
     parser = build_parser()
     _say_what_is_what(parser, shtab)
     preamble = {"bash": _BASH, "zsh": _ZSH}.get(arguments.shell, "")
-    print(shtab.complete(parser, arguments.shell, root_prefix="otel_train", preamble=preamble))
+    script = shtab.complete(parser, arguments.shell, root_prefix="otel_train", preamble=preamble)
+    print(_with_our_place(script, arguments.shell))
     return OK
+
+
+def _with_our_place(script: str, shell: str) -> str:
+    """Return the script with our way to have it always at its head, where shtab names another one."""
+    told = f"; {TOLD[shell]}" if shell in TOLD else ""
+    usage = f"# Usage: otel-train completion {shell} > {PLACES[shell]}{told}\n"
+    return re.sub(r"^# Usage:\n(?:#.*\n)*", lambda _: usage, script, count=1, flags=re.MULTILINE)
 
 
 def _say_what_is_what(parser: argparse.ArgumentParser, shtab: Any) -> None:

@@ -61,7 +61,7 @@ def execute(arguments: argparse.Namespace) -> int:
         todo.append(("folder", lambda: [checks.Check("folder", checks.OK, "none: runs are only sent")]))
     else:
         todo += [
-            ("folder", lambda: checks.root_folder(root)),
+            ("folder", lambda: checks.root_folder(root, named=bool(arguments.dir))),
             ("runs", lambda: checks.runs(root, wall_ns())),
         ]
     todo.append(("endpoint", lambda: checks.endpoint(settings, os.environ, timeout_s)))

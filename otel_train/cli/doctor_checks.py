@@ -122,8 +122,8 @@ def gpu(environ: Mapping[str, str]) -> Iterator[Check]:
         yield Check("gpu", WARN, str(found["index_note"]), "set CUDA_DEVICE_ORDER=PCI_BUS_ID")
 
 
-def root_folder(root: Path) -> Iterator[Check]:
-    """The folder of the runs: rights, room, locks."""
+def root_folder(root: Path, named: bool = False) -> Iterator[Check]:
+    """The folder of the runs: rights, room, locks. One that is `named` by hand should be there."""
     from otel_train.runlog.root_probe import probe_root
 
     found = probe_root(root)
@@ -132,7 +132,10 @@ def root_folder(root: Path) -> Iterator[Check]:
         fix = "give this user rights on it, or name another folder by --dir or OTEL_TRAIN_DIR"
         yield Check("folder", FAIL, f"{found.tried} {found.fault}", fix)
         return
-    yield Check("folder", OK, f"{where} can be written")
+    if named and not found.exists:
+        yield Check("folder", WARN, where, "see that --dir is written as meant; a new folder is fine")
+    else:
+        yield Check("folder", OK, f"{where} can be written")
     if found.free_bytes is not None:
         little = found.free_bytes < LITTLE_BYTES
         state = FAIL if found.free_bytes < NOTHING_BYTES else WARN if little else OK

@@ -6,6 +6,7 @@ import argparse
 import functools
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 
@@ -83,6 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # At each press of a key: without the other commands and their options.
         execute = functools.partial(list_runs, words[1:])
     else:
+        wrong = misplaced(words)
+        if wrong:
+            print(f"otel-train: {wrong}", file=sys.stderr)
+            return UNREADABLE
         parser = build_parser()
         arguments = parser.parse_args(words)
         if arguments.command is None:
@@ -107,6 +112,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = f"{fault.filename}: " if fault.filename else ""
         print(f"otel-train: {place}{fault.strerror or fault}", file=sys.stderr)
         return UNREADABLE
+
+
+def misplaced(words: Sequence[str]) -> str:
+    """Return what to write instead where an option stands before the command; "" where none does."""
+    option = words[0].partition("=")[0] if words else ""
+    own = ("-h", "--help", "--version")
+    if not option.startswith("-") or any(known.startswith(option) for known in own):
+        return ""
+    # The folder may be called like a command.
+    first = 2 if words[0] == "--dir" else 1
+    place = next((place for place, word in enumerate(words) if place >= first and word in COMMANDS), 0)
+    if not place:
+        return ""
+    meant = shlex.join(["otel-train", *words[place:], *words[:place]])
+    return f"{option} comes after the command: {meant}"
 
 
 def _tolerate_narrow_consoles() -> None:

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 filter:
   = != < <= > >=, ~ (contains), in (a, b), and, or, not, brackets
-  state name id project group tag notes host started duration step epoch attempts ranks reason
+  state name id project group tag notes host started duration step epoch attempts ranks reason problem
   loss, val/loss (the last value), best.loss, min.loss, max.loss, config.KEY
   1e-3, nan, failed, "two words", true, null (nothing there), 90s, 2h, 2026-01-31, 7d (so long ago)""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -63,7 +63,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the list."""
     from otel_train.view.index import RunIndex
 
-    index = RunIndex(root_of(arguments))
+    root = root_of(arguments)
+    if not root.is_dir():
+        raise UsageError(f"there is no run in {root}, which is {'a file' if root.exists() else 'not there'}")
+    index = RunIndex(root)
     asked = (arguments.where, arguments.sort, arguments.columns or "")
     with progress("looking at runs") as step:
         # The last epoch of an ended run is not in its description.
@@ -89,8 +92,7 @@ def show(index: RunIndex, arguments: argparse.Namespace) -> int:
         print(as_table(found, Paint(sys.stdout)))
     else:
         asked_for = any((arguments.where, arguments.search, arguments.project, arguments.status))
-        where = f"{index.root}" + ("" if index.root.is_dir() else ", which is not there")
-        print(f"no run{' like that' if asked_for else ''} in {where}", file=sys.stderr)
+        print(f"no run{' like that' if asked_for else ''} in {index.root}", file=sys.stderr)
     say = Paint(sys.stderr)
     for row in found:
         text = "" if arguments.json else fallen_rank(row, now_ns)
@@ -203,18 +205,31 @@ def as_table(found: Sequence[IndexRow], paint: Paint) -> str:
 
 def as_columns(found: Sequence[IndexRow], index: RunIndex, names: str, paint: Paint) -> str:
     """Return the runs as a table of their ids and these columns."""
-    from otel_train.view.run_columns import UnknownColumn
-    from otel_train.view.run_table import split_columns
-
-    try:
-        columns = [index.columns.find(name) for name in split_columns(names)]
-    except UnknownColumn as fault:
-        raise UsageError(f"--columns: {plain(fault)}") from None
+    columns = found_columns(index, names)
     rows = [[row.run_id, *(cell(column, row) for column in columns)] for row in found]
     right = [place for place, column in enumerate(columns, 1) if all(is_number(column.get(row)) for row in found)]
     states = [place for place, column in enumerate(columns, 1) if column.kind == "state"]
     heads = ["id", *("started (UTC)" if column.kind == "time" else plain(column.id) for column in columns)]
     return table(heads, rows, paint, right=right, state_column=states[0] if states else None)
+
+
+def found_columns(index: RunIndex, names: str) -> list[Column]:
+    """Return the columns of a list of names; UsageError points at one that no run has."""
+    from otel_train.view.filter_syntax import FilterError
+    from otel_train.view.run_columns import UnknownColumn
+    from otel_train.view.run_table import split_columns
+
+    columns, end = [], 0
+    for name in split_columns(names):
+        start = names.index(name, end)
+        end = start + len(name)
+        try:
+            columns.append(index.columns.find(name))
+        except UnknownColumn as fault:
+            message = plain(str(fault))
+            pointed = FilterError(message, start, len(name), "columns").pointed(names).replace("\n", "\n  ")
+            raise UsageError(f"--columns: {message}\n  {pointed}") from None
+    return columns
 
 
 def is_number(value: object) -> bool:

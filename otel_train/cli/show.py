@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from otel_train.cli.arguments import add_run, print_json, read, run_path, tell_damage
@@ -158,10 +159,10 @@ def as_text(run: RunData, paint: Paint) -> str:
     metrics = run.metrics()
     status = overview.status(run)
     out = [f"{paint(plain(run.name), 'bold')}  {paint.state(run.state)}  {plain(run.run_id)}"]
-    if run.reason:
+    exception = status.get("exception")
+    if run.reason and not (exception and _says_the_same(run.reason, exception)):
         out.append(plain(run.reason))
     out.extend(paint(plain(text), "red") for text in causes(run))
-    exception = status.get("exception")
     if exception:
         out.append(f"{paint(plain(exception['type']), 'red')}: {plain(exception['message'])}")
     pairs = [["Project", plain(run.info.get("project") or "")], *overview.facts(run), ["Folder", plain(run.path)]]
@@ -222,6 +223,14 @@ def as_text(run: RunData, paint: Paint) -> str:
         f"{run.logs.seen:,} log records" + (f" ({levels})" if levels else "") + f"; otel-train logs {plain(run.run_id)}"
     )
     return "\n".join(out)
+
+
+def _says_the_same(reason: str, exception: Mapping[str, str]) -> bool:
+    # The type may have its module before it, and a long message is cut in the reason.
+    told = f"{exception['type']}: {exception['message']}"
+    return (
+        told.startswith(reason) or told.partition(":")[0].rpartition(".")[2] + told[len(exception["type"]) :] == reason
+    )
 
 
 def _part(out: list[str], paint: Paint, title: str) -> None:

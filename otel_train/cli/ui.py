@@ -103,7 +103,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.verbose:
         # Pages that were closed in the middle of an answer are nobody's business.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    print(f"{plain(str(root))}: {server.address()}  (Ctrl-C ends it)", flush=True)
+    missing = "" if root.is_dir() else " (not there yet)"
+    print(f"{plain(str(root))}{missing}: {server.address()}  (Ctrl-C ends it)", flush=True)
     server.serve(lambda: _open(server.address(here=True)) if arguments.open else None)
     return OK
 

@@ -258,8 +258,9 @@ class Run(RunFacts, LookingInside, Showing):
     ) -> Path:
         """Write a model atomically, check what was written, and put `<path>.context.json` beside it.
 
-        `save(obj, path)` is the writer; without it torch.save where torch is loaded, else pickle. Raises
-        CheckpointError where the file could not be written; the former one is then still whole.
+        `save(obj, path)` is the writer; without it torch.save where torch is loaded, else pickle. `best` is your word
+        that none before was as good: it is recorded, not checked. Raises CheckpointError where the file could not be
+        written; the former one is then still whole.
         """
         with self.activity.during("checkpoint"):
             return self._artifacts.save(path, obj, best=best, save=save, iterations=iterations, metrics=metrics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,10 @@ from otel_train.errors import RunFolderError, RunNotFoundError
 from otel_train.runlog.folder import RUN_FILE, RunFolder
 from otel_train.runlog.processes import Processes
 from otel_train.runlog.status import Status, run_status
+
+# So many ids and names are proposed, those that only contain what was asked for where that has so many letters.
+NEAR = 3
+NEAR_LETTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +109,51 @@ def find_run(root: Path | str, reference: str) -> Path:
     paths = run_paths(root)
     if not paths:
         raise RunNotFoundError(f"there is no run in {root}" + ("" if Path(root).is_dir() else ", which is not there"))
-    exact = [path for path in paths if path.name == reference]
-    if exact:
-        return exact[0]
-    if reference == "latest":
-        return max(paths, key=lambda path: (_created_ns(path), path.name))
-    meant = [path for path in paths if reference and path.name.startswith(reference)]
-    # Names stand in the descriptions, each of which would have to be read.
-    names = {} if meant else {path: _name_of(path) for path in paths}
-    meant = meant or [path for path in paths if reference and names[path] == reference]
+    if reference == "latest" and not any(path.name == reference for path in paths):
+        return _newest(paths)
+    meant = runs_meant(paths, reference)
     if len(meant) == 1:
         return meant[0]
     if meant:
         listed = ", ".join(path.name for path in meant[-5:])
         raise RunNotFoundError(f"{reference!r} could mean {len(meant)} runs in {root}: {listed}; use one id")
-    known = [path.name for path in paths] + sorted({name for name in names.values() if name})
-    near = difflib.get_close_matches(reference, known, n=3, cutoff=0.5) or [known[len(paths) - 1]]
-    raise RunNotFoundError(f"no run {reference!r} in {root}; near it: {', '.join(near)}")
+    near, runs = near_runs(paths, reference)
+    told = f"near it: {', '.join(near)}"
+    if not near:
+        name = _name_of(runs[0])
+        told = f"the newest is {runs[0].name}" + (f" ({name})" if name and name != runs[0].name else "")
+    raise RunNotFoundError(f"no run {reference!r} in {root}; {told}")
+
+
+def runs_meant(paths: Sequence[Path], reference: str) -> list[Path]:
+    """Return those of these runs whose id this is, else whose id begins so, else whose name it is."""
+    if not reference:
+        return []
+    exact = [path for path in paths if path.name == reference]
+    begun = exact or [path for path in paths if path.name.startswith(reference)]
+    # Names stand in the descriptions, each of which has to be read.
+    return begun or [path for path in paths if _name_of(path) == reference]
+
+
+def near_runs(paths: Sequence[Path], reference: str) -> tuple[list[str], list[Path]]:
+    """Return the ids and names that are near to a reference which means none of these runs, and whose they are.
+
+    Near is what begins so, contains it, or differs by some letters. Where nothing is, no words, and the newest run.
+    """
+    called = {path: _name_of(path) for path in paths}
+    known = {word.casefold(): word for word in (*called.values(), *(path.name for path in paths)) if word}
+    words = reference.casefold()
+    begun = [word for word in sorted(known) if words and word.startswith(words)]
+    within = [word for word in sorted(known) if len(words) >= NEAR_LETTERS and words in word]
+    close = difflib.get_close_matches(words, known, n=NEAR, cutoff=0.6)
+    near = [known[word] for word in dict.fromkeys((*begun, *close, *within))][:NEAR]
+    if near:
+        return near, [path for path in reversed(paths) if path.name in near or called[path] in near][:NEAR]
+    return [], [_newest(paths)]
+
+
+def _newest(paths: Sequence[Path]) -> Path:
+    return max(paths, key=lambda path: (_created_ns(path), path.name))
 
 
 def _created_ns(path: Path) -> int:

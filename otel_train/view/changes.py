@@ -56,7 +56,7 @@ class Changes:
             self._mark(news)
             return {}
         result: Payload = {
-            "elapsed_s": overview.elapsed_s(run),
+            "elapsed_s": overview.extent_s(run),
             "live": run.state == "running",
             "status": overview.status(run),
             "facts": overview.facts(run),

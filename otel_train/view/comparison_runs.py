@@ -141,7 +141,7 @@ FACTS: tuple[tuple[str, str], ...] = (
     ("gpus", "GPUs"),
     ("ranks", "Ranks"),
     ("attempts", "Attempts"),
-    ("points", "Points"),
+    ("points", "Points read"),
     ("damaged", "Damaged lines"),
 )
 

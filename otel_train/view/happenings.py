@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from otel_train.runlog.rank_states import rank_states
 from otel_train.semconv import CLEARED, CODE_STACK, EXCEPTION_STACK, SPLIT, STATE, STEP
 from otel_train.view import text
 from otel_train.view.log_list import LogRow, body_text, cut, in_order
-from otel_train.view.run_data import SECTION_OF, RunData
+from otel_train.view.run_data import SECTION_OF, RunData, time_of
 from otel_train.view.series import Series
 from otel_train.watch.straggler import scores
 
@@ -21,6 +22,8 @@ STACK_CHARACTERS = 32_000
 MEMORY_SUMMARY = "dl.device.memory.summary"
 # Long texts, which are folded; shown under these names.
 _FOLDED = {CODE_STACK: "Stacks of all threads", EXCEPTION_STACK: "Traceback", MEMORY_SUMMARY: "The allocator's summary"}
+# Of a run's time. What is not counted yet is at most one heartbeat, which a run of some minutes need not be told.
+LEAST_NOT_COUNTED = 0.05
 TIME_STATES = ("productive", "data", "evaluation", "checkpoint", "start-up", "idle", "lost")
 
 
@@ -70,6 +73,37 @@ def time_by_state(all_series: Sequence[Series]) -> dict[str, float]:
             seconds[str(series.attribute(STATE))] += _total(series)
     known = {state: seconds[state] for state in TIME_STATES if seconds.get(state)}
     return known | {state: value for state, value in seconds.items() if state not in TIME_STATES and value}
+
+
+def time_not_counted(run: RunData, all_series: Sequence[Series]) -> dict[str, float] | None:
+    """Return `seconds` of the attempts' `whole_s` that `time_by_state` lacks: those after the last count of each.
+
+    None where that is little, or nothing was counted. The count is written with the heartbeat, so a run that was killed
+    lacks what came after it, and a running one what comes next.
+    """
+    counted = sorted(
+        {
+            time_ns
+            for series in all_series
+            if series.name == "dl.time" and series.rank == 0
+            for time_ns in series.times_ns
+        }
+    )
+    described = {int(attempt.get("attempt") or place): attempt for place, attempt in enumerate(run.attempts, 1)}
+    whole_ns = missing_ns = before_ns = 0
+    for number, last_ns in sorted(run.ends().items()):
+        attempt = described.get(number, {})
+        goes_on = number == max(run.last_of_attempt) and run.state in ("running", "lost")
+        end_ns = (0 if goes_on else time_of(attempt.get("ended"))) or last_ns
+        start_ns = time_of(attempt.get("started")) or before_ns or run.started_ns
+        place = bisect_right(counted, last_ns)
+        until_ns = counted[place - 1] if place and counted[place - 1] >= start_ns else start_ns
+        whole_ns += max(0, end_ns - start_ns)
+        missing_ns += max(0, end_ns - until_ns)
+        before_ns = last_ns
+    if not counted or missing_ns <= LEAST_NOT_COUNTED * whole_ns:
+        return None
+    return {"seconds": missing_ns / NS_PER_S, "whole_s": whole_ns / NS_PER_S}
 
 
 def _total(series: Series) -> float:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from otel_train.clock import NS_PER_S, iso
-from otel_train.semconv import CLEARED, METRIC, STEP
+from otel_train.semconv import CLEARED, EPOCH, METRIC, STEP
 from otel_train.view import text
 from otel_train.view.charts import axis_warnings, bad_sentence
 from otel_train.view.log_list import TRACEBACK_CHARACTERS, LogRow, body_text, cut, in_order
-from otel_train.view.run_data import RunData
+from otel_train.view.run_data import RunData, time_of
 from otel_train.view.series import Effective
 from otel_train.view.summary import Summary
 
@@ -79,15 +79,53 @@ def facts(run: RunData) -> list[list[str]]:
         ["Ranks", f"{len(ranks)} of {world_size}" if isinstance(world_size, int) and world_size > 1 else ""],
         ["Exit code", str(exit_code) if exit_code not in (None, "") else ""],
         ["Group", text.plain(run.info.get("group") or "")],
-        ["Points, records, spans", f"{run.store.points:,}, {run.logs.seen:,}, {len(run.spans) + run.spans_left_out:,}"],
+        ["Points, records, spans", f"{recorded(run):,}, {run.logs.seen:,}, {len(run.spans) + run.spans_left_out:,}"],
         ["Dropped", dropped_text(run)],
     ]
     return [row for row in rows if row[1]]
 
 
 def elapsed_s(run: RunData) -> float:
-    """Return the seconds from the run's start to its end, to now, or to its last sign of life."""
+    """Return the seconds from the run's start to its end as run.json has them, else to now or its last sign of life."""
+    if not run.started_ns:
+        return 0.0
+    until_ns = (run.ended_ns if run.state not in ("running", "lost") else 0) or run.until_ns
+    described_ns = time_of(run.attempts[0].get("started")) if run.attempts else 0
+    # A clock that was set back may have the end before the start.
+    started_ns = described_ns if 0 < described_ns <= until_ns else run.started_ns
+    return max(0.0, (until_ns - started_ns) / NS_PER_S)
+
+
+def extent_s(run: RunData) -> float:
+    """Return the seconds from the run's first to its last sign of life, which axes have to hold."""
     return max(0.0, (run.until_ns - run.started_ns) / NS_PER_S) if run.started_ns else 0.0
+
+
+def points_by_kind(run: RunData) -> tuple[int, int, int]:
+    """Return how many points were read: of the user's metrics, of steps, phases and what was watched, and readings.
+
+    Readings are those of the machine, of OpenTelemetry's instruments and of the recorder itself: their times are their
+    own, while points of the loop stand at a step. Of all attempts and ranks, replaced points too.
+    """
+    run.series()
+    metrics = steps = readings = 0
+    for series in run.store.raw():
+        if series.name in (STEP, EPOCH):
+            continue
+        count = len(series.values)
+        if series.name.startswith("train."):
+            metrics += count
+        elif series.kind != "histogram" and any(step == step for step in (*series.steps[:1], *series.steps[-1:])):
+            steps += count
+        else:
+            readings += count
+    return metrics, steps, readings
+
+
+def recorded(run: RunData) -> int:
+    """Return the points that the account at the end of a run counts: all but readings."""
+    metrics, steps, _ = points_by_kind(run)
+    return metrics + steps
 
 
 def dropped(run: RunData) -> dict[str, dict[str, int]]:
@@ -242,9 +280,9 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, Any]]:
     if run.spans_left_out:
         result.append({"kind": "warn", "text": f"{run.spans_left_out:,} spans are left out of this page."})
     if run.state == "running":
-        result.append(
-            {"kind": "info", "text": f"The run goes on; this is how it stood at {text.moment(run.now_ns)} UTC."}
-        )
+        goes_on = f"The run goes on; this is how it stood at {text.moment(run.now_ns)} UTC."
+        # A page that follows the run does not stand still.
+        result.append({"kind": "info", "text": goes_on, "still": True})
     return result
 
 

@@ -18,6 +18,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "series-6": ("#6d4bc4", "#b49bff"),
     "series-7": ("#a33a2f", "#f5958a"),
     "rest": ("#8b95a3", "#5b6675"),
+    "uncounted": ("#d3d9e1", "#333d4b"),
     "error": ("#c02434", "#ff8088"),
     "lane-run": ("#5b6675", "#8b95a3"),
     "lane-stage": ("#2f62d9", "#6ea0ff"),

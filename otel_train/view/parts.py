@@ -74,7 +74,7 @@ def _head(page: Page) -> Part:
         "project": str(run.info.get("project") or ""),
         "tags": [facts.shown(tag) for tag in run.info.get("tags") or []],
         "notes": facts.shown(run.info.get("notes") or ""),
-        "elapsed_s": overview.elapsed_s(run),
+        "elapsed_s": overview.extent_s(run),
         "axes": [axis for axis in ("step", "time", "epoch") if axis in used or axis == "time"],
         "palette": PALETTE,
         "status": overview.status(run),
@@ -121,6 +121,7 @@ def _inside(page: Page, detail: Detail | None = None) -> Part:
         "happenings": events,
         "ranks": ranks,
         "time_by_state": spent,
+        "time_not_counted": happenings.time_not_counted(run, others),
         "memory_facts": happenings.memory_facts(run, others),
     }
 
@@ -132,7 +133,7 @@ PARTS: Mapping[str, Callable[[Page], Part]] = {
     "machine": _machine,
     "inside": _inside,
     "samples": lambda page: {"samples": samples_section(page.run, page.others, page.axes, page.detail)},
-    "timeline": lambda page: {"timeline": timeline(page.run.spans, page.run.started_ns, page.run.ends())},
+    "timeline": lambda page: {"timeline": _timeline(page.run)},
     "logs": lambda page: {"logs": log_list.payload(page.run.logs, page.run.started_ns)},
     "config": lambda page: {"config": facts.configuration(page.run)},
     "environment": lambda page: {"environment": facts.environment(page.run)},
@@ -189,6 +190,16 @@ def _at(point: At | None) -> dict[str, Any] | None:
     return None if point is None else {"value": point.value, "place": point.place}
 
 
+def _timeline(run: RunData) -> dict[str, Any]:
+    is_over = run.state not in ("running", "lost")
+    ended = {
+        int(attempt.get("attempt") or place)
+        for place, attempt in enumerate(run.attempts, 1)
+        if (is_over if place == len(run.attempts) else attempt.get("ended"))
+    }
+    return timeline(run.spans, run.started_ns, run.ends(), ended)
+
+
 def _run_log(run: RunData) -> dict[str, Any]:
     rows = [
         [_relative(place.path, run.path), place.line, place.offset, place.reason] for place in run.damage[:DAMAGE_ROWS]
@@ -196,7 +207,7 @@ def _run_log(run: RunData) -> dict[str, Any]:
     return {
         "facts": [
             ["Folder", str(run.path)],
-            ["Points read", f"{run.store.points:,}"],
+            ["Points read", _points_text(run)],
             ["Log records read", f"{run.logs.seen:,}"],
             ["Spans read", f"{len(run.spans) + run.spans_left_out:,}"],
             ["Damaged lines", f"{len(run.damage):,}"],
@@ -206,6 +217,14 @@ def _run_log(run: RunData) -> dict[str, Any]:
         "damage": rows,
         "damage_left_out": max(0, len(run.damage) - DAMAGE_ROWS),
     }
+
+
+def _points_text(run: RunData) -> str:
+    metrics, steps, readings = overview.points_by_kind(run)
+    return (
+        f"{run.store.points:,}: {metrics:,} of your metrics, {steps:,} of steps, phases and what was watched, "
+        f"{readings:,} readings of the machine and of otel-train itself"
+    )
 
 
 def _relative(path: str, root: Path) -> str:

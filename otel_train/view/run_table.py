@@ -133,24 +133,27 @@ def default_columns(rows: Sequence[IndexRow], columns: Columns) -> list[str]:
     directed = next((key for key in metrics if key in columns.goals), None)
     if directed is not None:
         shown.insert(shown.index(metric_id(directed, "last")) + 1, metric_id(directed, "best"))
-    columns.choice = shown + [CONFIG + key for key in differing(rows, columns)[:SHOWN_CONFIG]]
+    # By name, so that a run that comes in does not move them about.
+    columns.choice = shown + [CONFIG + key for key in sorted(differing(rows, columns)[:SHOWN_CONFIG])]
     return columns.choice
 
 
 def differing(rows: Sequence[IndexRow], columns: Columns) -> list[str]:
     """Return the keys of the configuration that tell runs apart, the most telling first.
 
-    First come keys that most runs have and whose values come again, so not a seed or a path that is another each time.
+    First come keys that most runs have and whose values come again, so not a seed or a path that is another each time;
+    those alike come by name.
     """
     ranked = []
-    for place, (key, count) in enumerate(columns.config.items()):
+    for key, count in columns.config.items():
         values = {_hashable(row.config[key]) for row in rows if key in row.config}
         # Not there is a value as well, but no more than one.
         kinds = len(values) + (count < len(rows))
         if kinds < 2 or any(isinstance(value, str) and len(value) > SHORT_VALUE for _, value in values):
             continue
         always_new = count > 2 and len(values) == count
-        ranked.append((always_new, 2 * count < len(rows), len(values) < 2, place, key))
+        texts = always_new and any(isinstance(value, str) for _, value in values)
+        ranked.append((always_new, 2 * count < len(rows), len(values) < 2, texts, key))
     return [key for *_, key in sorted(ranked)]
 
 

@@ -43,13 +43,17 @@ def short(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 12 min`` or ``2 d 5 h``."""
+    """Return ``119 µs``, ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 12 min`` or ``2 d 5 h``."""
     if seconds is None or not math.isfinite(seconds):
         return ""
     if seconds < 0:
         return "-" + duration(-seconds)
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
+    if seconds == 0:
+        return "0 ms"
+    # From here on a unit's thousand would be written, which is one of the next unit.
+    for limit, scale, unit in ((0.9995e-6, 1e9, "ns"), (0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms")):
+        if seconds < limit:
+            return f"{seconds * scale:.3g} {unit}"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from otel_train.clock import NS_PER_S
 from otel_train.record.entries import SpanEntry
 from otel_train.semconv import ANNOUNCES, EPOCH, PHASE, STAGE, STEP, TRUNCATED
+from otel_train.view import text
 from otel_train.view.log_list import body_text, cut
 
 MAX_BARS = 5_000
@@ -24,6 +26,9 @@ TITLES = {
     "span": "Other spans",
 }
 ROWS_A_LANE = 12
+# The wait of a sampled step is a span like that of a phase. Below this share of the steps it is no picture of anything.
+WAIT = "data_wait"
+LEAST_WAIT = 0.01
 # On an announcement: the name of the span that it announces.
 SPAN_NAME = "dl.span.name"
 
@@ -49,6 +54,8 @@ class _Bar:
     span_id: str = ""
     parent: str = ""
     level: int = 0
+    # The span that stands for a run has no length: nothing waits for an end that may never come.
+    is_mark: bool = False
 
 
 def lane_of(span: SpanEntry, name: str) -> str:
@@ -71,9 +78,16 @@ def lane_of(span: SpanEntry, name: str) -> str:
     return "span"
 
 
-def timeline(rows: Iterable[SpanRow], started_ns: int, ends_ns: Mapping[int, int]) -> dict[str, Any]:
-    """Return the bars by lane, in seconds since the run's start; what never ended itself ends with its attempt."""
+def timeline(
+    rows: Iterable[SpanRow], started_ns: int, ends_ns: Mapping[int, int], ended: Container[int] = ()
+) -> dict[str, Any]:
+    """Return the bars by lane, in seconds since the run's start; what never ended itself ends with its attempt.
+
+    The run's own bar is as long as its attempt, truncated unless that is among those that `ended`.
+    """
     bars = _bars(list(rows), ends_ns)
+    _draw_run(bars, ends_ns, ended)
+    bars, titles, notes = _without_short_waits(bars)
     counts = Counter(bar.lane for bar in bars)
     kept = _bounded(bars)
     lanes = []
@@ -85,14 +99,39 @@ def timeline(rows: Iterable[SpanRow], started_ns: int, ends_ns: Mapping[int, int
             lanes.append(
                 {
                     "lane": lane,
-                    "title": TITLES[lane],
+                    "title": titles.get(lane, TITLES[lane]),
                     "rows": _stack(mine),
                     "left_out": counts[lane] - len(mine),
                     "bars": [_payload(bar, started_ns, traces) for bar in mine],
                 }
             )
     truncated = sum(1 for bar in bars if bar.truncated)
-    return {"lanes": lanes, "traces": list(traces), "seen": len(bars), "truncated": truncated}
+    return {"lanes": lanes, "traces": list(traces), "seen": len(bars), "truncated": truncated, "notes": notes}
+
+
+def _draw_run(bars: Sequence[_Bar], ends_ns: Mapping[int, int], ended: Container[int]) -> None:
+    """Make the mark of a run as long as its attempt, once for all ranks."""
+    drawn = set()
+    for bar in sorted(bars, key=lambda bar: bar.row.rank):
+        attempt = bar.row.attempt
+        if bar.lane != "run" or bar.name != "run" or bar.end_ns > bar.start_ns:
+            continue
+        bar.is_mark = True
+        if attempt not in drawn and ends_ns.get(attempt, 0) > bar.start_ns:
+            bar.end_ns, bar.truncated = ends_ns[attempt], attempt not in ended
+        drawn.add(attempt)
+
+
+def _without_short_waits(bars: list[_Bar]) -> tuple[list[_Bar], dict[str, str], list[str]]:
+    """Return bars, titles and notes; where the wait for data is the only phase it is named, and left out if short."""
+    waits = [bar for bar in bars if bar.lane == "phase"]
+    if not waits or any(bar.name != WAIT for bar in waits):
+        return bars, {}, []
+    waited_ns = sum(bar.end_ns - bar.start_ns for bar in waits)
+    if waited_ns >= LEAST_WAIT * sum(bar.end_ns - bar.start_ns for bar in bars if bar.lane == "step"):
+        return bars, {"phase": "Wait for data"}, []
+    note = f"Not drawn: the wait for data of the sampled steps, {text.duration(waited_ns / NS_PER_S)} together."
+    return [bar for bar in bars if bar.lane != "phase"], {}, [note]
 
 
 def _bars(rows: Sequence[SpanRow], ends_ns: Mapping[int, int]) -> list[_Bar]:
@@ -132,6 +171,10 @@ def _stack(bars: Sequence[_Bar]) -> int:
     """Give each bar the first row of its lane that is free, and return how many rows there are."""
     ends: list[int] = []
     for bar in bars:
+        if bar.is_mark:
+            ends = ends or [0]
+            ends[0] = max(ends[0], bar.end_ns)
+            continue
         level = next((level for level, end_ns in enumerate(ends) if end_ns <= bar.start_ns), len(ends))
         if level == len(ends):
             ends.append(0)

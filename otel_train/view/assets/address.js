@@ -56,8 +56,10 @@ const address = (() => {
       write(true);
     },
     list: (key) => (state.params.get(key) || "").split(",").filter(Boolean).map(decoded),
+    // The address encodes by itself; only what would part the list is encoded before. Older addresses have all of it twice.
+    joined: (values) => values.map((value) => String(value).replace(/[%,]/g, encodeURIComponent)).join(","),
     setList(key, values) {
-      this.set({ [key]: values.map((value) => encodeURIComponent(value)).join(",") });
+      this.set({ [key]: this.joined(values) });
     },
     section(id) {
       if (id !== undefined && id !== state.section) { state.section = id; later(); }

@@ -21,8 +21,7 @@ function compareIds() {
 
 // Another choice of runs can be gone back from; another base cannot: it is the same page.
 function compareChoose(ids) {
-  const encoded = ids.map((id) => encodeURIComponent(id)).join(",");
-  const changes = { runs: encoded };
+  const changes = { runs: address.joined(ids) };
   if (!ids.includes(address.get("base"))) changes.base = null;
   address.set(changes, { push: true });
   compareFetch();

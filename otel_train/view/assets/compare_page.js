@@ -6,10 +6,11 @@ function comparePage() {
   use(compareNothing());
   view.finer = compareFiner;
   onTheme(() => { if (compare.payload) { compareScatter(); compareParallel(); } });
-  address.onChange(() => {
+  address.onChange((isTyped) => {
     compare.hidden = new Set(address.list("hidden"));
     compareDrawn.clear();
     compareFetch();
+    if (isTyped) scrollToAddress();
   });
   compareFetch();
   compareWatch();

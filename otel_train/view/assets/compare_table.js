@@ -123,7 +123,8 @@ function compareRows(id, title, part, reason, options) {
 }
 
 function compareSame(part) {
-  return compareRuns().length < 2 ? "Nothing to compare with: this is one run." : `All ${number(part.total)} are the same in these runs.`;
+  if (compareRuns().length < 2) return "Nothing to compare with: this is one run.";
+  return part.total === 1 ? "There is one value, and it is the same in these runs." : `All ${number(part.total)} are the same in these runs.`;
 }
 
 function compareRowText(row) {

@@ -8,7 +8,7 @@ function layoutOf(axis, chart, isLog) {
   return {
     margin: { l: 46, r: 10, t: 8, b: 34 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "x unified",
     font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12, color: soft }, dragmode: isTouched() ? false : "zoom",
-    hoverlabel: { bgcolor: dark ? "#1c232d" : "#ffffff", bordercolor: grid, font: { size: 12, color: dark ? "#e8edf3" : "#131a24" }, namelength: 40 },
+    hoverlabel: { bgcolor: dark ? "rgba(28,35,45,0.85)" : "rgba(255,255,255,0.85)", bordercolor: grid, font: { size: 12, color: dark ? "#e8edf3" : "#131a24" }, namelength: 40 },
     xaxis: { ...line, ...dated, title: { text: literal(axisTitle(axis, chart)), font: { size: 11 }, standoff: 6 }, showgrid: false, hoverformat: isTimeAxis(axis) ? ".5~g" : "" },
     yaxis: { ...line, type: isLog ? "log" : "linear", exponentformat: "power", nticks: 6 },
     yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
@@ -76,7 +76,8 @@ function lineFigure(place, axis) {
   let largest = 0;
   for (const { line } of lines) for (const value of line.high || line.y) if (value !== null && Math.abs(value) > largest) largest = Math.abs(value);
   const unit = unitOf(chart.unit, largest);
-  const traces = lines.flatMap(({ line, index }) => lineTraces(line, index, { axis, unit, isLog, hidden: place.hidden.has(line.label) }));
+  const placed = ownPlaces(lines, axis, chart);
+  const traces = lines.flatMap(({ line, index }) => lineTraces(line, index, { axis, unit, isLog, hidden: place.hidden.has(line.label), place: placed(line) }));
   const layout = layoutOf(axis, chart, isLog);
   addLevels(layout, chart, unit, largest, isLog);
   addEnds(layout, lines, place, axis, unit, isLog);

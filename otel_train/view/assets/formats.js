@@ -1,4 +1,4 @@
-// Writes numbers, durations and sizes for people.
+// Writes numbers, durations and sizes for people, as view/text.py does on the terminal: a test compares them.
 
 // Plotly reads a few tags in its texts; a name of the user is no markup.
 function literal(text) {
@@ -9,17 +9,19 @@ function number(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "string") return value;
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(4).replace(/\.?0+e/, "e");
-  return String(Number(value.toPrecision(6)));
+  const rounded = Number(value.toPrecision(6));
+  if (Math.abs(rounded) >= 1e-4 && Math.abs(rounded) < 1e6) return String(rounded);
+  return value.toExponential(5).replace(/\.?0+e/, "e").replace(/e([+-])(\d)$/, "e$10$2");
 }
 
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   if (seconds < 0) return "-" + duration(-seconds);
-  if (seconds < 1e-3) return number(seconds * 1e6) + " µs";
-  if (seconds < 1) return Number((seconds * 1000).toPrecision(3)) + " ms";
-  if (seconds < 60) return Number(seconds.toPrecision(3)) + " s";
+  if (seconds === 0) return "0 ms";
+  if (seconds < 0.9995e-6) return Number((seconds * 1e9).toPrecision(3)) + " ns";
+  if (seconds < 0.9995e-3) return Number((seconds * 1e6).toPrecision(3)) + " µs";
+  if (seconds < 0.9995) return Number((seconds * 1000).toPrecision(3)) + " ms";
+  if (seconds < 59.95) return seconds.toFixed(1) + " s";
   const whole = Math.round(seconds);
   const two = (n) => String(n).padStart(2, "0");
   if (whole < 3600) return Math.floor(whole / 60) + " min " + two(whole % 60) + " s";

@@ -17,7 +17,14 @@ function insideSections() {
 
 function timeByState() {
   const roles = { productive: "series-2", data: "series-1", evaluation: "series-0", checkpoint: "series-5", "start-up": "series-4", idle: "rest", lost: "error" };
-  return shareBar("Where the time went", Object.entries(data.time_by_state), (name) => roles[name] || "series-3");
+  const parts = Object.entries(data.time_by_state);
+  const lacking = data.time_not_counted;
+  if (!lacking) return shareBar("Where the time went", parts, (name) => roles[name] || "series-3");
+  const goesOn = data.status.state === "running";
+  const missing = goesOn ? "not counted yet" : "not counted";
+  const bar = shareBar("Where the time went", [...parts, [missing, lacking.seconds]], (name) => (name === missing ? "uncounted" : roles[name] || "series-3"));
+  bar.append(el("p", { class: "lead" }, `As of ${duration(lacking.whole_s - lacking.seconds)} of ${duration(lacking.whole_s)}: the count is written with the heartbeat${goesOn ? "" : ", and the end wrote none"}.`));
+  return bar;
 }
 
 function rankTable() {

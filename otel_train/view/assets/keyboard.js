@@ -49,7 +49,7 @@ function showDialog(dialog) {
 function showShortcuts() {
   const dialog = el("dialog", { class: "keys", "aria-label": "Keys of this page" },
     el("h2", {}, "Keys"),
-    el("dl", {}, shortcuts.map((known) => el("div", {}, el("dt", {}, el("kbd", {}, known.key)), el("dd", {}, known.text)))),
+    el("dl", {}, [...shortcuts, { key: "Escape", text: "leave a field, close what is open" }].map((known) => el("div", {}, el("dt", {}, el("kbd", {}, known.key)), el("dd", {}, known.text)))),
     button("Close", "Close this list", () => dialog.close(), { autofocus: true }));
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   showDialog(dialog);

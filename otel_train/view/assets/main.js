@@ -64,7 +64,7 @@ function startPage() {
   startKeyboard();
   startTheme();
   startSections();
-  startChartKeys();
+  if (document.body.dataset.page !== "runs") startChartKeys();
   addEventListener("beforeprint", drawForPrint);
 }
 
@@ -79,7 +79,9 @@ function showRun() {
 
 function scrollToAddress() {
   const id = address.section();
-  if (id && !address.get("record") && document.getElementById(id)) document.getElementById(id).scrollIntoView({ block: "start", behavior: "instant" });
+  // The sections of a comparison may be named without the word before them.
+  const node = id && (document.getElementById(id) || document.getElementById(`compare-${id}`));
+  if (node && !address.get("record")) node.scrollIntoView({ block: "start", behavior: "instant" });
 }
 
 // Back and forward, or an address typed over that of the page.

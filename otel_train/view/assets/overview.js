@@ -29,7 +29,9 @@ function showHero() {
 }
 
 function showNotices() {
-  topParts.notices.replaceChildren(...data.notices.map((notice) => el("p", { class: "notice " + notice.kind, role: "note" },
+  // A page that follows the run need not say at what time the run stood so.
+  const told = data.notices.filter((notice) => !(notice.still && document.body.dataset.run));
+  topParts.notices.replaceChildren(...told.map((notice) => el("p", { class: "notice " + notice.kind, role: "note" },
     el("b", {}, NOTICE_WORDS[notice.kind]), notice.text, notice.step === undefined || notice.step === null ? null : [" ", stepButton(notice.step, `show step ${number(notice.step)}`)])));
 }
 

@@ -77,8 +77,8 @@ function runsNameCell(row) {
 
 function runsColumnWidth(column, rows, nowMs) {
   if (column.id === "state") return 15;
-  if (column.kind === "time") return 31;
-  if (column.id === "duration") return 14;
+  if (column.kind === "time") return 17;
+  if (column.id === "duration") return 12;
   let longest = 0;
   // A few hundred say it well enough; what is longer than its column is cut, and whole in its title.
   const stride = Math.max(1, Math.floor(rows.length / RUNS_MEASURED));
@@ -86,8 +86,9 @@ function runsColumnWidth(column, rows, nowMs) {
     const length = runsText(column, rows[place], nowMs).length;
     if (length > longest) longest = length;
   }
-  const room = column.kind === "tags" ? 6 : 4;
-  return Math.max(Math.min(column.title.length + 5, 28), Math.min(longest + room, RUNS_WIDEST_CH), 7);
+  const room = column.kind === "tags" ? 6 : 3;
+  // The letters of a head are smaller.
+  return Math.max(Math.min(0.9 * column.title.length + 3.5, 28), Math.min(longest + room, RUNS_WIDEST_CH), 7);
 }
 
 // What an empty folder shows: lines that record a first run into it.

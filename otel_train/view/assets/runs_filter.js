@@ -38,7 +38,7 @@ function runsValueQuoted(value) {
 
 function runsFilterLine(known, apply) {
   const input = el("input", { type: "text", class: "search runs-filter", id: "runs-filter", "data-search": "yes", spellcheck: "false", autocomplete: "off",
-    placeholder: "Filter, such as  loss < 0.2 and state = failed", "aria-label": "Filter", role: "combobox", "aria-autocomplete": "list",
+    placeholder: "Filter: loss < 0.2 and state = failed", "aria-label": "Filter", role: "combobox", "aria-autocomplete": "list",
     "aria-expanded": "false", "aria-controls": "runs-offers", "aria-describedby": "runs-fault" });
   const list = el("ul", { class: "runs-offers", id: "runs-offers", role: "listbox", "aria-label": "Names and values", hidden: true });
   const fault = el("p", { class: "runs-fault", id: "runs-fault", role: "status" });

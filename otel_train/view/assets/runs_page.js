@@ -91,6 +91,12 @@ function runsPage() {
     let answer = null;
     try {
       answer = await getJson(base + "api/runs?" + query);
+      if (answer.error && answer.error.field === "where" && (!known.shown || known.isUnread)) {
+        // No filter was understood yet: projects and states are counted as if there were none.
+        query.delete("where");
+        const whole = await getJson(base + "api/runs?" + query);
+        if (!whole.error) answer.unfiltered = whole.rows;
+      }
     } catch (fault) {
       if (mine === asked.number) tellTrouble(fault);
     }
@@ -127,8 +133,11 @@ function runsPage() {
     known.total = answer.total;
     known.pending = answer.pending || 0;
     known.revision = answer.revision;
-    known.isUnread = Boolean(error) && !known.shown;
-    if (known.isUnread) Object.assign(known, { shown: answer.shown, sort: { id: "started", descending: true } });
+    known.isUnread = Boolean(error) && (!known.shown || Boolean(known.isUnread));
+    if (known.isUnread) {
+      Object.assign(known, { shown: answer.shown, sort: { id: "started", descending: true } });
+      if (answer.unfiltered) known.rows = answer.unfiltered.map((row) => runsRow(row, Date.now()));
+    }
     if (!error) {
       const nowMs = Date.now();
       known.shown = answer.shown;
@@ -162,7 +171,7 @@ function runsPage() {
     const here = address.get("project") || "";
     const ofProject = here ? known.rows.filter((row) => row.project === here) : known.rows;
     const states = address.list("state");
-    const rows = states.length ? ofProject.filter((row) => states.includes(row.state)) : ofProject;
+    const rows = known.isUnread ? [] : states.length ? ofProject.filter((row) => states.includes(row.state)) : ofProject;
     const byId = new Map(known.columns.map((column) => [column.id, column]));
     const ids = known.shown.includes("name") ? known.shown : ["name", ...known.shown];
     const columns = ids.map((id) => runsKind(byId.get(id) || runsColumn({ id, title: id, group: "run", kind: "text" }), known.rows));
@@ -183,6 +192,9 @@ function runsPage() {
     const counts = new Map();
     for (const row of known.rows) counts.set(row.project, (counts.get(row.project) || 0) + 1);
     if (here && !counts.has(here)) counts.set(here, 0);
+    // A filter that leaves one project does not take the choice away.
+    if (!address.get("where") && !address.get("search") || known.isUnread) known.projects = [...counts.keys()];
+    for (const name of known.projects || []) if (!counts.has(name)) counts.set(name, 0);
     const names = [...counts.keys()].filter(Boolean).sort();
     project.hidden = names.length < 2 && !here;
     const key = JSON.stringify([names.map((name) => [name, counts.get(name)]), here]);

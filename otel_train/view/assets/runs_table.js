@@ -1,6 +1,8 @@
 // Shows the rows in sight of a table of any length, keeps place and selection, and answers clicks and keys.
 const RUNS_OVERSCAN = 14;
 const RUNS_CHECK_CH = 5.5;
+// So few rows are never made to scroll in a low window: the page itself does.
+const RUNS_FEW = 6;
 
 function runsTable(on) {
   const heads = el("tr", {});
@@ -30,6 +32,7 @@ function runsTable(on) {
     drawHeads(sort);
     if (here !== null && !places.has(here)) here = null;
     grid.setAttribute("aria-rowcount", String(rows.length + 1));
+    scroller.classList.toggle("few", rows.length < RUNS_FEW);
     // Where the reader has scrolled, the row at the top stays there, though newer runs come in above it.
     if (top && places.has(top.id)) scroller.scrollTop = places.get(top.id) * rowHeight + top.offset;
     draw();
@@ -77,6 +80,7 @@ function runsTable(on) {
 
   function draw() {
     const [first, last] = inWindow();
+    tellMore();
     const kept = new Set();
     const wanted = [];
     for (let place = first; place < last; place += 1) {
@@ -103,6 +107,11 @@ function runsTable(on) {
       rowHeight = real;
       draw();
     }
+  }
+
+  // On a narrow screen an edge that fades says that there is more beside it.
+  function tellMore() {
+    scroller.classList.toggle("more", scroller.scrollWidth - scroller.clientWidth - scroller.scrollLeft > 2);
   }
 
   // Rows that stay are not moved: what is taken out of the document loses focus and hover.

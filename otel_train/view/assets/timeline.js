@@ -4,14 +4,22 @@ function barTrace(lane, base, bars, texts, look) {
   // A line around a narrow bar, or a text in it, would hide it.
   const broad = bars.map((bar) => bar.seconds > broad_s && lane.lane !== "step" && lane.lane !== "phase");
   const scale = timeUnit().scale;
+  const words = bars.map((bar, index) => (broad[index] ? barLabel(lane, bar, look.width_px * bar.seconds / look.seen_s) : ""));
   return {
     type: "bar", orientation: "h", name: lane.title, showlegend: false, base: bars.map((bar) => bar.start / scale), customdata: bars.map((bar) => bar.id || null),
     x: bars.map((bar) => Math.max(bar.seconds, shortest_s) / scale), y: bars.map((bar) => -(base + bar.row)), width: 0.78,
-    hovertext: texts, hoverinfo: "text", text: bars.map((bar, index) => (broad[index] ? literal(bar.name) : "")), textposition: "inside",
+    hovertext: texts, hoverinfo: "text", text: words.map(literal), textposition: "inside",
     insidetextanchor: "start", textangle: 0, constraintext: "none", cliponaxis: true, insidetextfont: { size: 11, color: paper() },
     marker: { color: ink, line: { width: broad.map((is) => (is ? 1 : 0)), color: paper() },
       pattern: truncated ? { shape: "/", fillmode: "overlay", fgcolor: paper(), size: 7, solidity: 0.3 } : {} },
   };
+}
+
+// Many epochs have little room each, and what tells them apart is the number: cut, it would be another one.
+function barLabel(lane, bar, width_px) {
+  if (lane.lane !== "epoch") return bar.name;
+  const label = width_px > 7 * bar.name.length + 6 ? bar.name : bar.name.replace(/^epoch (?=\d+$)/, "");
+  return /^\d+$/.test(label) && width_px < 7 * label.length + 6 ? "" : label;
 }
 
 function barWords(bar) {
@@ -29,6 +37,8 @@ function timelineFigure(chart, place) {
   const zoom = place.zoom ? place.zoom.x : null;
   const seen_s = zoom ? (zoom[1] - zoom[0]) * timeUnit().scale : data.elapsed_s;
   const layout = layoutOf("time", chart, false);
+  // What the names of the lanes leave of the card.
+  const width_px = Math.max(100, (place.plot.clientWidth || 1000) - 130);
   let base = 0;
   for (const lane of chart.lanes) {
     const bars = lane.bars;
@@ -36,7 +46,7 @@ function timelineFigure(chart, place) {
     // One trace for each look: plotly takes one colour and one pattern a trace without complaint.
     for (const [error, truncated] of [[false, false], [false, true], [true, false], [true, true]]) {
       const mine = bars.filter((bar) => Boolean(bar.error) === error && Boolean(bar.truncated) === truncated);
-      const look = { ink: error ? colour("error") : ink, truncated, shortest_s: seen_s / 700, broad_s: seen_s / 60 };
+      const look = { ink: error ? colour("error") : ink, truncated, shortest_s: seen_s / 700, broad_s: seen_s / 60, seen_s, width_px };
       if (mine.length) traces.push(barTrace(lane, base, mine, mine.map(barWords), look));
     }
     const chosen = spanView && bars.find((bar) => bar.id && bar.id === spanView.chosen);
@@ -115,7 +125,7 @@ function timelineSection() {
 function timelineWords(chart) {
   const left = chart.lanes.filter((lane) => lane.left_out).map((lane) => `${number(lane.left_out)} of ${lane.title.toLowerCase()}`);
   return [chart.truncated ? el("p", { class: "lead" }, `Hatched: ${number(chart.truncated)} truncated; the end was never recorded.`) : null,
-    left.length ? el("p", { class: "lead" }, `Not drawn: ${left.join(", ")} (the shortest).`) : null].filter(Boolean);
+    left.length ? el("p", { class: "lead" }, `Not drawn: ${left.join(", ")} (the shortest).`) : null, ...(chart.notes || []).map((note) => el("p", { class: "lead" }, note))].filter(Boolean);
 }
 
 function barClicked(place, event) {

@@ -49,7 +49,7 @@ function floored(values, isLog, other) {
 }
 
 function lineTraces(line, index, settings) {
-  const { axis, unit, isLog, hidden } = settings;
+  const { axis, unit, isLog, hidden, place } = settings;
   const x = placesOf(line, axis);
   if (!x) return [];
   const ink = colour(line.role);
@@ -69,24 +69,36 @@ function lineTraces(line, index, settings) {
     traces.push({ ...common, x, y: raw, mode: "lines", connectgaps: false, opacity: 0.28, meta: "raw", line: { color: ink, width: 1.1 },
       hovertemplate: "%{y:.6~g} raw<extra>" + label.slice(0, 60) + "</extra>" });
   }
-  traces.push(mainTrace(line, index, { ...common, x, y, meta: weight ? "smoothed" : "line" }, ink, unit));
+  traces.push(mainTrace(line, index, { ...common, x, y, meta: weight ? "smoothed" : "line" }, ink, unit, place));
   if (line.marks) traces.push(markTrace(line, x, common));
   if (line.best && !line.faint && line.best.x[axis] !== undefined) traces.push(bestTrace(line, axis, unit, ink, common));
   return traces;
 }
 
-function mainTrace(line, index, common, ink, unit) {
+function mainTrace(line, index, common, ink, unit, place) {
   const dots = line.replaced ? null : sizes(common.y);
   return { ...common, connectgaps: false, mode: dots ? "lines+markers" : "lines",
     opacity: line.replaced ? 0.45 : line.faint ? 0.5 : 1,
     line: { color: ink, width: line.faint || line.replaced ? 1.1 : line.low ? 1.4 : 1.9, dash: dashOf(line, index) },
     ...(dots ? { marker: { color: ink, size: dots, symbol: SYMBOLS[index % SYMBOLS.length], line: { width: 0 } } } : {}),
-    hovertemplate: "%{y:.6~g}" + (unit.name ? " " + literal(unit.name) : "") + "<extra>" + literal(line.label).slice(0, 60) + "</extra>" };
+    hovertemplate: "%{y:.6~g}" + (unit.name ? " " + literal(unit.name) : "") + (place || "") + "<extra>" + literal(line.label).slice(0, 60) + "</extra>" };
+}
+
+// Lines that have points at other places than the longest of their chart say beside a value where its point is.
+function ownPlaces(lines, axis, chart) {
+  let longest = null;
+  for (const { line } of lines) if (line.x[axis] && (!longest || line.x[axis].length > longest.length)) longest = line.x[axis];
+  const words = isTimeAxis(axis) ? ` (%{x:.5~g} ${timeUnit().unit})` : axis === "clock" ? " (%{x|%H:%M:%S})" : ` (${literal((axis === "step" && chart.axis) || axis)} %{x})`;
+  return (line) => {
+    const own = line.x[axis];
+    if (!own || !longest || (own.length === longest.length && own[0] === longest[0] && own[own.length - 1] === longest[longest.length - 1])) return "";
+    return words;
+  };
 }
 
 function bestTrace(line, axis, unit, ink, common) {
   return { ...common, x: [line.best.x[axis] / axisScale(axis)], y: [line.best.value / unit.scale], mode: "markers", meta: "best",
-    marker: { symbol: "star", size: 12, color: ink, line: { width: 1.2, color: paper() } },
+    marker: { symbol: "star", size: 12, color: ink, line: { width: 0 } },
     hovertemplate: "best %{y:.6~g}<extra>" + literal(line.label).slice(0, 60) + "</extra>" };
 }
 

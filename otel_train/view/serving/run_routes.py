@@ -38,7 +38,7 @@ async def held_run(site: Site, run_id: str) -> HeldRun:
     if path is not None:
         return site.runs.hold(run_id, path)
     told, near = await site.workers.run(site.near, run_id)
-    raise Refusal(404, f"there is no run {run_id!r} in {site.root}{'; ' if near else ', '}{told}", near=near)
+    raise Refusal(404, f"there is no run {run_id!r} in {site.root}{told}", near=near)
 
 
 async def answer_json(site: Site, request: Request, body: bytes) -> Response:

@@ -91,12 +91,13 @@ class Site:
         return meant[0].name if len(meant) == 1 else ""
 
     def near(self, run_id: str) -> tuple[str, list[str]]:
-        """Return what to say of a run that is not there, and the ids of those that may have been meant."""
+        """Return what to say of a run that is not there, and the ids that it says: those near, else the newest."""
         paths = run_paths(self.root)
         if not paths:
-            return "and no other run either", []
-        told, near = near_runs(paths, run_id)
-        return told, [path.name for path in near]
+            return ", and no other run either", []
+        near, runs = near_runs(paths, run_id)
+        ids = [path.name for path in runs]
+        return f"; {'near it:' if near else 'the newest is'} {', '.join(ids)}", ids
 
     @contextlib.asynccontextmanager
     async def listening(self, watched: HeldRun | RunList, stream: Stream) -> AsyncIterator[Stream]:
