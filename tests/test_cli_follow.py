@@ -43,7 +43,7 @@ with otel_train.init("digits", name="small-net") as run:
             run.log({"loss": 1 / (run.step + 1)})
             if run.step == 30:
                 logging.getLogger("mine").warning("odd value at thirty")
-            time.sleep(0.05)
+            time.sleep(0.05)  # what a step takes
         run.log({"val_loss": 2 / (epoch + 1)})
 """
 FAILING = """
@@ -51,7 +51,7 @@ import otel_train, sys, time
 with otel_train.init("digits", name="small-net", run_id="fails", resume=None) as run:
     for _ in run.steps(range(20)):
         run.log({"loss": 1 / (run.step + 1)})
-        time.sleep(0.05)
+        time.sleep(0.05)  # what a step takes
     raise ValueError("no data left")
 """
 
@@ -367,6 +367,7 @@ def test_a_run_that_goes_on_as_a_new_attempt_is_followed_on(
     followed = piped("latest", "--wait", "--interval", "0.2")
     again = FAILING.replace('run_id="fails", resume=None', 'resume="fails"').replace("    raise ValueError", "    #")
     assert again.count("raise") == 0
+    # Looks for the file that the test makes when it has seen the first attempt end.
     waits = "import pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.02)\n"
     both = f"try:\n{textwrap.indent(FAILING, '    ')}\nexcept ValueError:\n{textwrap.indent(waits + again, '    ')}\n"
     trained = scripts.popen(both)

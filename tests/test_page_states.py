@@ -29,7 +29,7 @@ with otel_train.init("endings") as run:
                 sys.exit(3)
             if sys.argv[1] == "interrupt":
                 print("waiting", flush=True)
-                time.sleep(100)
+                time.sleep(100)  # until it is interrupted
 """
 ENDED = {
     "exception": ("failed", "ValueError: shapes (3, 4) and (5,) do not fit"),

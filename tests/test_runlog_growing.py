@@ -158,7 +158,7 @@ def test_a_large_gzip_is_unpacked_ahead_and_gives_the_same_lines(tmp_path: Path)
     assert (first.number, first.offset, first.data) == (8, offset, expected[7])
     reader = read_lines(path, [])
     next(reader)
-    reader.close()  # type: ignore[attr-defined]
+    reader.close()  # type: ignore[attr-defined]  # it is a generator
     assert [thread.name for thread in threading.enumerate() if thread.name == "otel-train-gunzip"] == []
 
 

@@ -175,12 +175,12 @@ def test_elsewhere_than_on_this_machine_a_random_token_is_asked_for(tmp_path: Pa
     with serve_in_thread(tmp_path, host="0.0.0.0") as first, serve_in_thread(tmp_path, host="0.0.0.0") as second:
         tokens = [re.search(r"\?token=([\w-]{32})$", served.server.address()) for served in (first, second)]
         assert all(tokens)
-        assert tokens[0][1] != tokens[1][1]  # type: ignore[index]
+        assert tokens[0][1] != tokens[1][1]  # type: ignore[index]  # all were found
         assert not first.server.address().startswith("http://0.0.0.0")
         assert first.address.startswith("http://127.0.0.1:")
         assert first.get("api/runs").status == 401
         # Any name: the token alone decides.
-        token = tokens[0][1]  # type: ignore[index]
+        token = tokens[0][1]  # type: ignore[index]  # as above
         assert first.get(f"api/runs?token={token}", host="gpu-node.example").status == 200
 
 

@@ -140,6 +140,7 @@ def test_the_panel_lives_in_its_cell_while_another_trains(notebook: Notebook) ->
         "import otel_train, threading, time\n"
         "run = otel_train.init('digits', name='small-net', git=False, sample_machine=False)\n"
         "run",
+        # Steps of 50 ms: long enough for the panel to change twice.
         "for step in run.steps(range(100)):\n    run.log({'loss': 1 / (1 + step)})\n    time.sleep(0.05)",
         "print([t.name for t in threading.enumerate() if t.name == 'otel-train-panel'])",
         "run.finish()",
