@@ -8,8 +8,8 @@ Sampled is every 100th step: weights and gradients as histograms, their norms, t
 dead units. TensorBoard is given the same by hand; W&B's `watch` has the histograms alone. Peers that are not installed
 are left out and named (`pip install -e .[bench]`). Within a process blocks with and without the tool alternate; the
 rounds run in another order each. Figures are medians over all blocks; the range beside them is the machine's noise.
-The verdict is by CPU time of the training thread, which is what training waits for: wall time of a shared machine is
-mostly noise. What other threads took, which another core can do, is given beside.
+The verdicts are by CPU time, of the training thread, which is what training waits for, and of all threads together:
+wall time of a shared machine is mostly noise.
 W&B has a process of its own beside, which is not counted.
 """
 
@@ -101,10 +101,12 @@ def verdict(results: Results) -> list[str]:
         if found:
             thread = statistics.median(found["sampling_percent"])
             others = statistics.median(found["others_percent"])
-            reached = "reached" if thread < GOAL_PERCENT else "**not reached**"
+            of_thread, of_all = (
+                "reached" if percent < GOAL_PERCENT else "**not reached**" for percent in (thread, thread + others)
+            )
             lines.append(
                 f"watch(every=100), {workload}: {thread:.2g} % of the training thread; under {GOAL_PERCENT:g} % is "
-                f"{reached}. Beside it other threads of the process took {others:.2g} %."
+                f"{of_thread}. With the {others:.2g} % of other threads of the process it is {of_all}."
             )
     return lines
 
