@@ -63,8 +63,7 @@ def finish_all() -> Iterator[None]:
     left = current.open_runs()
     for run in left:
         run.finish()
-    # Describing a machine may take its time; what lives on after that is a leak.
-    threads = own_threads(patience_s=60.0)
+    threads = own_threads(patience_s=3.0)
     assert not left, f"the test left runs open: {left}"
     assert not threads, f"the test left threads: {threads}"
 
