@@ -9,7 +9,7 @@ from otel_train.clock import NS_PER_S
 from otel_train.record.amounts import AmountLog
 from otel_train.record.entries import Sample
 from otel_train.record.optimizer_steps import OptimizerSteps
-from otel_train.record.steps import StepLoop
+from otel_train.record.steps import TimedLoop
 from otel_train.watch.accounts import Accounts
 from otel_train.watch.elsewhere import CHECKPOINT, EVALUATION, OTHER, Aside
 from otel_train.watch.flops import Flops
@@ -27,7 +27,7 @@ class Accounting:
         self.recording = Recording()
         self.log = self.recording.log
         self.now_ns = START_NS
-        self._loop: StepLoop[Any] | None = None
+        self._loop: TimedLoop | None = None
         self._new: list[Aside] = []
         self.phases: list[Aside] = []
         self.loops: tuple[int, int] | None = (0, 0)
@@ -60,18 +60,18 @@ class Accounting:
 
     # What a training does ----------------------------------------------------------------------------------------
 
-    def loop(self, *, accumulate: int = 1, split: str = "train") -> StepLoop[Any]:
+    def loop(self, *, accumulate: int = 1, split: str = "train") -> TimedLoop:
         """A loop whose steps are written by `step`."""
         if self._loop is not None:
             self.log.leave_loop(self._loop, self._loop.thread)
-        loop = self._loop = StepLoop((), self.log, split=split, owns_step=split == "train", accumulate=accumulate)
+        loop = self._loop = TimedLoop(self.log, split=split, owns_step=split == "train", accumulate=accumulate)
         loop.thread = self.log.enter_loop(loop, owns_step=loop.owns_step)
         return loop
 
     def pass_s(self, seconds: float) -> None:
         self.now_ns += round(seconds * NS_PER_S)
 
-    def step(self, loop: StepLoop[Any], number: int, took_s: float, waited_s: float = 0.0, during: Any = None) -> None:
+    def step(self, loop: TimedLoop, number: int, took_s: float, waited_s: float = 0.0, during: Any = None) -> None:
         """One step that ends now: it waits, works, and does `during` after that."""
         fetch_ns = self.now_ns
         self.pass_s(waited_s)

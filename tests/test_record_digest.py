@@ -19,15 +19,15 @@ from otel_train.record.entries import Column
 from otel_train.record.names import Series, series_name
 from otel_train.record.phases import Phase
 from otel_train.record.points import PointGroup
-from otel_train.record.steps import DEVICE_WAIT, StepLoop
+from otel_train.record.steps import DEVICE_WAIT, StepLoop, TimedLoop
 from tests.recording import TRAIN, VAL, Recording, columns_of, stored, stored_columns
 
 MS = 1_000_000
 
 
-def steps_of(run: Recording, durations_ms: Sequence[float], **options: Any) -> StepLoop[int]:
+def steps_of(run: Recording, durations_ms: Sequence[float], **options: Any) -> TimedLoop:
     """Put steps of these durations into the buffer, one after the other."""
-    loop = StepLoop([0], run.log, **options)
+    loop = TimedLoop(run.log, **options)
     now_ns = 10**9
     for step, duration_ms in enumerate(durations_ms):
         end_ns = now_ns + int(duration_ms * MS)
@@ -117,7 +117,7 @@ def test_bad_steps_without_a_loop_are_not_remembered_for_ever() -> None:
     for step in range(1_000):
         run.log.log({"loss": math.nan}, step=step)
     run.take()
-    loop = StepLoop([0], run.log)
+    loop = TimedLoop(run.log)
     for step in (5, 999):
         run.buffer.extend((loop, step, None, 0, 1, 2))
     assert [one.remarkable for one in run.take().steps] == ["", "non-finite"]

@@ -7,7 +7,7 @@ from typing import Any
 from otel_train.clock import NS_PER_MS, NS_PER_S
 from otel_train.record.columns import Blocks
 from otel_train.record.rank_waits import DeviceWait, RankWaits
-from otel_train.record.steps import StepLoop
+from otel_train.record.steps import TimedLoop
 from tests.recording import TRAIN, Recording, stored
 
 
@@ -32,14 +32,14 @@ class _Event:
         return self._device.now_ms >= self.at_ms
 
 
-def step(recording: Recording, number: int, start_ms: int, end_ms: int, loop: StepLoop[Any]) -> None:
+def step(recording: Recording, number: int, start_ms: int, end_ms: int, loop: TimedLoop) -> None:
     recording.buffer.extend((loop, number, None, start_ms * NS_PER_MS, start_ms * NS_PER_MS, end_ms * NS_PER_MS))
 
 
-def recording_of_ranks() -> tuple[Recording, RankWaits, StepLoop[Any]]:
+def recording_of_ranks() -> tuple[Recording, RankWaits, TimedLoop]:
     recording = Recording()
     waits = recording.digest.rank_waits = RankWaits()
-    return recording, waits, StepLoop([], recording.log)
+    return recording, waits, TimedLoop(recording.log)
 
 
 def test_waits_are_taken_off_the_step_they_lie_in() -> None:
@@ -59,7 +59,7 @@ def test_waits_are_taken_off_the_step_they_lie_in() -> None:
 def test_without_waits_all_of_a_step_is_own_work() -> None:
     """In a job whose ranks do not wait, and for a loop beside training there is no own time at all."""
     recording, _, loop = recording_of_ranks()
-    beside: StepLoop[Any] = StepLoop([], recording.log, split="val", owns_step=False)
+    beside = TimedLoop(recording.log, split="val", owns_step=False)
     step(recording, 0, 0, 70, loop)
     step(recording, 0, 100, 200, beside)
     found = stored(recording.take(last=True))
@@ -70,7 +70,7 @@ def test_without_waits_all_of_a_step_is_own_work() -> None:
 def test_one_process_has_no_own_time() -> None:
     """Where there are no other ranks, nothing is stored twice."""
     recording = Recording()
-    step(recording, 0, 0, 70, StepLoop([], recording.log))
+    step(recording, 0, 0, 70, TimedLoop(recording.log))
     assert "dl.rank.busy.time" not in [name for name, _ in stored(recording.take(last=True))]
 
 

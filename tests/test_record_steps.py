@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,28 @@ class Clock:
 
 def loop(run: Recording, loader: Any, **options: Any) -> StepLoop[Any]:
     return StepLoop(loader, run.log, **options)
+
+
+class Loader:
+    """Something that only its user may keep alive: a real one has processes and pinned memory."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_steps_that_wait_to_be_written_keep_no_loader_alive(split: str) -> None:
+    """Three epochs, each with a loader of its own: it is gone with its loop, though no step is written yet."""
+    run = Recording()
+    gone = []
+    for _ in range(3):
+        loader = Loader()
+        gone.append(weakref.ref(loader))
+        for _ in loop(run, loader, split=split, owns_step=split == "train"):
+            pass
+    del loader
+    assert [ref() for ref in gone] == [None] * 3
+    assert len(columns_of(run.take(last=True))) > 0
 
 
 def test_each_step_has_its_duration_and_its_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from otel_train.clock import NS_PER_S, SYSTEM
 from otel_train.record.digest import Digest
 from otel_train.record.entries import LogEntry, Sample, SpanEntry
-from otel_train.record.steps import StepLoop
+from otel_train.record.steps import StepLoop, TimedLoop
 from otel_train.runlog import recorder as recorder_module
 from otel_train.runlog.reader import RunReader
 from otel_train.runlog.recorder import MOST_QUEUED, Recorder, RunTrace
@@ -184,7 +184,7 @@ def test_step_times_do_not_wobble_with_the_reading_of_two_clocks(tmp_path: Path)
     """A drift below a millisecond between two cycles moves no step's time; the clock set back 5 s does."""
     clock = FixedClock()
     run = Written(tmp_path, clock=clock)
-    loop = StepLoop([0], run.log)
+    loop = TimedLoop(run.log)
     times = []
     for step, drift_ns in enumerate((0, -500_000, -5 * NS_PER_S)):
         clock.wall += drift_ns
@@ -272,7 +272,7 @@ def test_a_best_value_without_a_split_names_the_metric_alone(tmp_path: Path) -> 
 def test_steps_become_a_histogram_with_exemplars_of_their_spans(tmp_path: Path) -> None:
     """Of 150 steps of 10 ms two are sampled: 150 counted, two exemplars that point at the two spans."""
     run = Written(tmp_path, record={"span_every": 100})
-    loop = StepLoop([0], run.log)
+    loop = TimedLoop(run.log)
     for step in range(150):
         run.buffer.extend((loop, step, None, step * 10_000_000, step * 10_000_000, (step + 1) * 10_000_000))
     run.stop()
@@ -289,7 +289,7 @@ def test_steps_become_a_histogram_with_exemplars_of_their_spans(tmp_path: Path) 
 def test_a_validation_loop_alone_has_a_usual_time_too(tmp_path: Path) -> None:
     """Where no training step was seen, the heartbeat takes the split of the last step."""
     run = Written(tmp_path)
-    loop = StepLoop([0], run.log, split="val", owns_step=False)
+    loop = TimedLoop(run.log, split="val", owns_step=False)
     for step in range(30):
         run.buffer.extend((loop, step, None, step * 1_000_000, step * 1_000_000, (step + 1) * 1_000_000))
     run.stop()

@@ -15,7 +15,7 @@ from otel_train.record.numbers import is_device_tensor
 
 if TYPE_CHECKING:
     from otel_train.record.points import PointLog
-    from otel_train.record.steps import StepLoop
+    from otel_train.record.steps import TimedLoop
 
 # For a count outside of any loop over steps.
 BY_HAND: Final = 0
@@ -132,7 +132,7 @@ class Amounts:
     def __init__(self) -> None:
         self._counted: dict[int, dict[str, int]] = {}
 
-    def resize(self, size: BatchSize, step: int, samples: int | None, tokens: int | None, loop: StepLoop[Any]) -> None:
+    def resize(self, size: BatchSize, step: int, samples: int | None, tokens: int | None, loop: TimedLoop) -> None:
         """Take the size of a loop's batches from here on."""
         if size.begins:
             loop.first_step = step
@@ -149,7 +149,7 @@ class Amounts:
             waiting[field] = waiting.get(field, 0) + value
         return None
 
-    def of_step(self, loop: StepLoop[Any], step: int) -> tuple[int | None, int | None, bool]:
+    def of_step(self, loop: TimedLoop, step: int) -> tuple[int | None, int | None, bool]:
         """Return samples and tokens of a step that has ended, and whether an optimizer step ended with it.
 
         What the user counted goes before what the batch told. Micro-batches at the end of a loop that are too few

@@ -91,7 +91,7 @@ class _Batch(NamedTuple):
 
 
 class _Loop(Protocol):
-    """What is to be known of a loop; see `StepLoop`."""
+    """What is to be known of a loop; see `TimedLoop`."""
 
     split: str
     owns_step: bool

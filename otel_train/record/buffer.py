@@ -7,7 +7,7 @@ The first slot is an object that says what the other five are.
 | ------------ | ----------------------------------------------------------------------------- |
 | PointGroup   | wall_ns, step, epoch or None, values, deferred values or None                 |
 | Phase        | step, epoch or None, start mono_ns, end mono_ns, where it ran: see `phases`   |
-| StepLoop     | step, epoch or None, fetch mono_ns, ready mono_ns, end mono_ns                |
+| TimedLoop    | step, epoch or None, fetch mono_ns, ready mono_ns, end mono_ns                |
 | DeviceWait   | step, epoch or None, ready mono_ns, loop, events before and after the fetch   |
 | BatchSize    | step, epoch or None, samples or None, tokens or None, loop                    |
 | Counted      | step, epoch or None, mono_ns, amounts by name, deferred amounts or None       |

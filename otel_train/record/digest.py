@@ -28,7 +28,7 @@ from otel_train.record.phases import Phase
 from otel_train.record.points import PointGroup
 from otel_train.record.rank_waits import RankWaits
 from otel_train.record.readings import Arrived, Reading, ReadingPlaces
-from otel_train.record.steps import DeviceWait, StepLoop
+from otel_train.record.steps import DeviceWait, TimedLoop
 from otel_train.record.summary import Summaries
 from otel_train.semconv import CLOCK, PHASE, SPLIT
 
@@ -132,7 +132,7 @@ class Digest:
         self._phases = PhasePlaces()
         self._steps: dict[str, _StepRows] = {}
         self._bad_steps: dict[int, None] = {}
-        self._device_waits: deque[tuple[StepLoop[Any], int, int | None, int, Any]] = deque(maxlen=MOST_DEVICE_WAITS)
+        self._device_waits: deque[tuple[TimedLoop, int, int | None, int, Any]] = deque(maxlen=MOST_DEVICE_WAITS)
         self._newest_ns = 0
         self._readings = ReadingPlaces()
         self._amounts = Amounts()
@@ -176,7 +176,7 @@ class Digest:
                     self._phases.take(head, a, b, c, d, e)
                     if head.aside:
                         result.asides.append((head.aside, c, d))
-                elif kind is StepLoop:
+                elif kind is TimedLoop:
                     self._take_step(head, a, b, c, d, e, offset_ns, result)
                 elif kind is DeviceWait:
                     self._device_waits.append((d, a, b, c, e))
@@ -237,7 +237,7 @@ class Digest:
 
     def _take_step(
         self,
-        loop: StepLoop[Any],
+        loop: TimedLoop,
         step: int,
         epoch: int | None,
         fetch_ns: int,
@@ -345,7 +345,7 @@ def _all_finite(values: Iterable[Any]) -> bool:
 
 
 # Of an entry that nobody has digested; one for those that are not named.
-_POINTS_OF: Final = {StepLoop: 2, BatchSource: POINTS_OF_A_BATCH, BatchSize: 0}
+_POINTS_OF: Final = {TimedLoop: 2, BatchSource: POINTS_OF_A_BATCH, BatchSize: 0}
 
 
 def points_in(entries: list[Any]) -> int:

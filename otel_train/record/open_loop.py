@@ -9,7 +9,7 @@ from typing import Any
 from otel_train.clock import mono_ns
 from otel_train.record.batch_sizes import Look, Size, not_found_yet
 from otel_train.record.points import PointLog
-from otel_train.record.steps import DEVICE_WAIT, DeviceTimer, LoopMark, StepLoop, _look_anew, _quietly
+from otel_train.record.steps import DEVICE_WAIT, DeviceTimer, LoopMark, TimedLoop, _look_anew, _quietly
 
 
 class OpenLoop:
@@ -32,11 +32,11 @@ class OpenLoop:
         self._log = log
         self._now_ns = now_ns
         # What stands before each entry: the digest knows a loop by it.
-        self.steps: StepLoop[Any] = StepLoop((), log, split=split, owns_step=owns_step)
-        self.steps.timer = _quietly(timer)
+        self.timed = TimedLoop(log, split=split, owns_step=owns_step)
+        self.timed.timer = _quietly(timer)
         self._at_end = _quietly(on_begin) if on_begin is not None else None
         self._mark = LoopMark()
-        self._thread = self.steps.thread = log.enter_loop(self._mark, owns_step=owns_step)
+        self._thread = self.timed.thread = log.enter_loop(self._mark, owns_step=owns_step)
         self.is_open = True
         self.step = -1
         self._marks: list[Any] = []
@@ -49,15 +49,15 @@ class OpenLoop:
         if self.is_open:
             self._write()
             self._fetch_ns = self._now_ns()
-            if self.steps.timer is not None:
-                self._marks = [_quietly(self.steps.timer.mark)]
+            if self.timed.timer is not None:
+                self._marks = [_quietly(self.timed.timer.mark)]
 
     def fetched(self) -> None:
         """Note that the batch is there; what follows before `begin`, such as its way to a device, is the step's."""
         if self.is_open:
             self._ready_ns = self._now_ns()
-            if self.steps.timer is not None and len(self._marks) == 1:
-                self._marks.append(_quietly(self.steps.timer.mark))
+            if self.timed.timer is not None and len(self._marks) == 1:
+                self._marks.append(_quietly(self.timed.timer.mark))
 
     def begin(self, step: int | None = None, *, batch: Any = None) -> int:
         """Note that a step begins, and return its number: `step`, else one more than the last.
@@ -73,7 +73,7 @@ class OpenLoop:
         self._fetch_ns = self._fetch_ns or self._ready_ns
         self._begun_ns = now_ns
         log = self._log
-        if self.steps.owns_step:
+        if self.timed.owns_step:
             self.step = log.next_step(self._thread, step)
             self._mark.began_ns, self._mark.ready_ns = self._fetch_ns, self._ready_ns
             self._write_device_wait()
@@ -85,7 +85,7 @@ class OpenLoop:
 
     def look_at(self, batch: Any) -> None:
         """Learn the size of the present step's batch, where it was not at hand when the step began."""
-        if self._look is not None and self._begun_ns and self.steps.owns_step:
+        if self._look is not None and self._begun_ns and self.timed.owns_step:
             _quietly(self._learn_size, batch)
 
     def end(self) -> None:
@@ -122,11 +122,11 @@ class OpenLoop:
             seen = None if self._look is None else self._look(batch)
         except Exception:  # noqa: BLE001 - a batch of another kind, or the first
             self._look, self._size = _quietly(_look_anew, batch) or (None, None)
-            self.steps._resize(self._mark, self.step, self._size, begins=begins)
+            self.timed.resize(self._mark, self.step, self._size, begins=begins)
         else:
             if seen != self._size:
                 self._size = seen
-                self.steps._resize(self._mark, self.step, seen)
+                self.timed.resize(self._mark, self.step, seen)
 
     def _write(self) -> None:
         """Write the step that has begun, if any, up to its end or to now."""
@@ -136,7 +136,7 @@ class OpenLoop:
         buffer = log.buffer
         end_ns = self._end_ns or self._now_ns()
         if len(buffer.entries) < buffer.capacity_slots:
-            buffer.extend((self.steps, self.step, log.epoch, self._fetch_ns, self._ready_ns, end_ns))
+            buffer.extend((self.timed, self.step, log.epoch, self._fetch_ns, self._ready_ns, end_ns))
         else:
             buffer.drop(log.overflow_cause, 2)
         self._fetch_ns = self._ready_ns = self._begun_ns = self._end_ns = 0
@@ -146,7 +146,7 @@ class OpenLoop:
     def _write_device_wait(self) -> None:
         log = self._log
         if len(self._marks) == 2 and len(log.buffer.entries) < log.buffer.capacity_slots:
-            log.buffer.extend((DEVICE_WAIT, self.step, log.epoch, self._ready_ns, self.steps, tuple(self._marks)))
+            log.buffer.extend((DEVICE_WAIT, self.step, log.epoch, self._ready_ns, self.timed, tuple(self._marks)))
 
 
 class NoLoop:

@@ -49,6 +49,50 @@ class LoopMark:
         self.size: tuple[int | None, int | None] = (None, None)
 
 
+class TimedLoop:
+    """What is to be known of a loop over steps: it stands before each of the loop's entries.
+
+    It holds nothing of the user's: an entry that waits to be written must not keep a loader, and its workers, alive.
+    """
+
+    __slots__ = ("_log", "_sized", "accumulate", "first_step", "owns_step", "size", "split", "thread", "timer")
+
+    def __init__(self, log: PointLog, *, split: str = "train", owns_step: bool = True, accumulate: int = 1) -> None:
+        self._log = log
+        self.split = split
+        self.owns_step = owns_step
+        # Micro-batches of one optimizer step.
+        self.accumulate = accumulate
+        self.timer: DeviceTimer | None = None
+        # Where phases of this loop are found: those of the same thread, within a step's times.
+        self.thread = 0
+        # The writer's: where its numbering began, and samples and tokens of its batches.
+        self.first_step: int | None = None
+        self.size: tuple[int | None, int | None] = (None, None)
+        self._sized = False
+
+    def resize(self, mark: LoopMark, step: int, size: Size, *, begins: bool = False) -> None:
+        """Note the size of the batches from this one on."""
+        log = self._log
+        buffer = log.buffer
+        samples, tokens = mark.size = split_size(size)
+        if size is None and self.accumulate == 1 and not self._sized:
+            # That nothing is known is known.
+            return
+        self._sized = True
+        if len(buffer.entries) < buffer.capacity_slots:
+            buffer.extend((FIRST_BATCH if begins else NEXT_BATCH, step, log.epoch, samples, tokens, self))
+
+    def end_last(self, step: int, fetch_ns: int, ready_ns: int) -> None:
+        """Record the step within which a loop was left."""
+        log = self._log
+        buffer = log.buffer
+        if len(buffer.entries) < buffer.capacity_slots:
+            buffer.extend((self, step, log.epoch, fetch_ns, ready_ns, mono_ns()))
+        else:
+            buffer.drop(log.overflow_cause, 2)
+
+
 class StepLoop(Generic[T]):
     """An iterable over the batches of a loader; `len()` is that of the loader. Made by `Run.steps`."""
 
@@ -68,24 +112,14 @@ class StepLoop(Generic[T]):
     ) -> None:
         self._loader = loader
         self._log = log
-        self.split = split
+        self.timed = TimedLoop(log, split=split, owns_step=owns_step, accumulate=accumulate)
         self._start = start
-        self.owns_step = owns_step
         self._timer = timer
         # Called at the start of a loop beside training's; what it returns, at its end.
         self._on_begin = on_begin
         self._on_loader_fault = on_loader_fault
         # Makes the loader's iterator: one that is watched, where it can be.
         self._open_loader = open_loader
-        self.timer: DeviceTimer | None = None
-        # Where phases of this loop are found: those of the same thread, within a step's times.
-        self.thread = 0
-        # Micro-batches of one optimizer step.
-        self.accumulate = accumulate
-        # The writer's: where its numbering began, and samples and tokens of its batches.
-        self.first_step: int | None = None
-        self.size: tuple[int | None, int | None] = (None, None)
-        self._sized = False
 
     def __len__(self) -> int:
         if isinstance(self._loader, Sized):
@@ -93,7 +127,7 @@ class StepLoop(Generic[T]):
         raise TypeError(f"{type(self._loader).__name__} has no length")
 
     def __iter__(self) -> Iterator[T]:
-        return self._iterate() if self.owns_step else self._iterate_beside()
+        return self._iterate() if self.timed.owns_step else self._iterate_beside()
 
     def _iterate(self) -> Iterator[T]:
         """Number the run's steps. Ends the last step when the loop is left by `break` or an exception, too."""
@@ -101,11 +135,12 @@ class StepLoop(Generic[T]):
         buffer = log.buffer
         extend = buffer.extend
         open_loop = LoopMark()
-        thread = self.thread = log.enter_loop(open_loop, owns_step=True)
+        timed = self.timed
+        thread = timed.thread = log.enter_loop(open_loop, owns_step=True)
         first, step = self._start, 0
         look: Look | None = not_found_yet
         size: Size = None
-        timer = self.timer = _quietly(self._timer)
+        timer = timed.timer = _quietly(self._timer)
         marks: list[Any] = []
         ready_ns = 0
         fetch_ns = open_loop.began_ns = mono_ns()
@@ -121,17 +156,17 @@ class StepLoop(Generic[T]):
                     except Exception:  # noqa: BLE001 - a batch of another kind, or the first
                         begins = look is not_found_yet
                         look, size = _quietly(_look_anew, batch) or (None, None)
-                        self._resize(open_loop, step, size, begins=begins)
+                        timed.resize(open_loop, step, size, begins=begins)
                     else:
                         if seen != size:
                             size = seen
-                            self._resize(open_loop, step, size)
+                            timed.resize(open_loop, step, size)
                 if timer is not None and len(buffer.entries) < buffer.capacity_slots:
-                    extend((DEVICE_WAIT, step, log.epoch, ready_ns, self, tuple(marks)))
+                    extend((DEVICE_WAIT, step, log.epoch, ready_ns, timed, tuple(marks)))
                 yield batch
                 end_ns = mono_ns()
                 if len(buffer.entries) < buffer.capacity_slots:
-                    extend((self, step, log.epoch, fetch_ns, ready_ns, end_ns))
+                    extend((timed, step, log.epoch, fetch_ns, ready_ns, end_ns))
                 else:
                     buffer.drop(log.overflow_cause, 2)
                 ready_ns = 0
@@ -142,7 +177,7 @@ class StepLoop(Generic[T]):
             raise
         finally:
             if ready_ns:
-                self._end_last(step, fetch_ns, ready_ns)
+                timed.end_last(step, fetch_ns, ready_ns)
             log.leave_loop(open_loop, thread)
 
     def _iterate_beside(self) -> Iterator[T]:
@@ -152,7 +187,8 @@ class StepLoop(Generic[T]):
         open_loop = object()
         index = (self._start or 0) - 1
         at_end = _quietly(self._on_begin) if self._on_begin is not None else None
-        thread = self.thread = log.enter_loop(open_loop, owns_step=False)
+        timed = self.timed
+        thread = timed.thread = log.enter_loop(open_loop, owns_step=False)
         ready_ns = 0
         fetch_ns = mono_ns()
         try:
@@ -162,7 +198,7 @@ class StepLoop(Generic[T]):
                 yield batch
                 end_ns = mono_ns()
                 if len(buffer.entries) < buffer.capacity_slots:
-                    buffer.extend((self, index, log.epoch, fetch_ns, ready_ns, end_ns))
+                    buffer.extend((timed, index, log.epoch, fetch_ns, ready_ns, end_ns))
                 else:
                     buffer.drop(log.overflow_cause, 2)
                 ready_ns = 0
@@ -172,31 +208,10 @@ class StepLoop(Generic[T]):
             raise
         finally:
             if ready_ns:
-                self._end_last(index, fetch_ns, ready_ns)
+                timed.end_last(index, fetch_ns, ready_ns)
             log.leave_loop(open_loop, thread)
             if at_end is not None:
                 _quietly(at_end)
-
-    def _resize(self, mark: LoopMark, step: int, size: Size, *, begins: bool = False) -> None:
-        """Note the size of the batches from this one on."""
-        log = self._log
-        buffer = log.buffer
-        samples, tokens = mark.size = split_size(size)
-        if size is None and self.accumulate == 1 and not self._sized:
-            # That nothing is known is known.
-            return
-        self._sized = True
-        if len(buffer.entries) < buffer.capacity_slots:
-            buffer.extend((FIRST_BATCH if begins else NEXT_BATCH, step, log.epoch, samples, tokens, self))
-
-    def _end_last(self, step: int, fetch_ns: int, ready_ns: int) -> None:
-        """Record the step within which a loop was left."""
-        log = self._log
-        buffer = log.buffer
-        if len(buffer.entries) < buffer.capacity_slots:
-            buffer.extend((self, step, log.epoch, fetch_ns, ready_ns, mono_ns()))
-        else:
-            buffer.drop(log.overflow_cause, 2)
 
 
 def _look_anew(batch: Any) -> tuple[Look | None, Size]:

@@ -73,7 +73,7 @@ class Adapting:
             on_begin=None if owns_step else lambda: self.activity.evaluation(split),
         )
         if accumulate > 1:
-            loop.steps.accumulate = accumulate
+            loop.timed.accumulate = accumulate
         return loop
 
     def writing_checkpoint(
