@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_train.export.feed import RankFeed
+from otel_train.export.rank_source import RankSource
 from otel_train.runlog.sent_file import SENT_FILE, SentFile
 from tests.export_store import MS, Store
 from tests.runlog_lines import START_NS, HandClock, line, log_line
@@ -146,6 +147,27 @@ def test_the_file_is_written_at_most_once_a_second(folder: Path) -> None:
     assert len(set(written)) == 3
     feed.save()
     assert (folder / SENT_FILE).read_bytes() not in written
+
+
+def test_what_was_acknowledged_last_is_written_though_nothing_follows(folder: Path) -> None:
+    """The server takes one batch and then no more: after a second that one is on disk, and was not before."""
+    clock = HandClock()
+    source = RankSource(RankFeed(folder, clock=clock, batch_bytes=1), clock=clock)
+    for _ in range(2):
+        batch = source.take("metrics")
+        assert batch is not None
+        assert source.acknowledge(batch, 0)
+    written = (folder / SENT_FILE).read_bytes()
+    clock.now_ns += 900_000_000
+    source.keep()
+    assert (folder / SENT_FILE).read_bytes() == written
+    clock.now_ns += 200_000_000
+    source.keep()
+    assert source.feed.counts("metrics").sent == RankFeed(folder).counts("metrics").sent == 2
+    again = (folder / SENT_FILE).stat()
+    clock.now_ns += 5_000_000_000
+    source.keep()
+    assert (folder / SENT_FILE).stat().st_mtime_ns == again.st_mtime_ns
 
 
 def test_saving_while_a_batch_is_under_way_keeps_what_is_acknowledged(folder: Path) -> None:

@@ -150,10 +150,14 @@ class RankFeed:
             exact = self._clock.mono_ns() < until_ns
         return feed.counts.log_items - before.log_items, exact
 
+    def save_due(self) -> None:
+        """Write ``sent.json`` where that is due: what was acknowledged last must not wait for the next to be."""
+        if self._dirty and self._clock.mono_ns() >= self._save_at_ns:
+            self.save()
+
     def _note(self) -> None:
         self._dirty = True
-        if self._clock.mono_ns() >= self._save_at_ns:
-            self.save()
+        self.save_due()
 
     def _read_file(self) -> dict[str, Any]:
         if self._file is None:

@@ -121,6 +121,7 @@ class Follower:
                 except OSError as fault:
                     self._tell(f"{path} cannot be looked at: {fault.strerror or fault}")
         self._settle()
+        self.sender.keep()
         self.sender.wake()
 
     def _settle(self) -> None:

@@ -139,6 +139,8 @@ class Lane:
             for notice in source.notices():
                 self._say(notice, notice)
             if batch is None:
+                # Another signal's lane may be waiting for its server, with something acknowledged just before.
+                source.keep()
                 self._count(source)
                 continue
             busy = True

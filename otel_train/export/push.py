@@ -139,6 +139,7 @@ def push_run(
         sender.start(ending=True)
         try:
             while not sender.wait(clock.mono_ns() + int(poll_s * NS_PER_S)):
+                sender.keep()
                 if not progress(max(0, total - sender.queued_bytes), total):
                     account.interrupted = True
                     break

@@ -122,6 +122,15 @@ class RankSource:
             self._from_ring.pop(batch.signal, None)
             return True
 
+    def keep(self) -> None:
+        """Have what is acknowledged reach the disk while nothing new is: another process goes on from there."""
+        if self._guard.acquire(blocking=False):
+            try:
+                if not self.closed:
+                    self.feed.save_due()
+            finally:
+                self._guard.release()
+
     def queued_bytes(self) -> int:
         """Return how much of the run log is not acknowledged; the last known figure while the feed is at work."""
         if self._guard.acquire(blocking=False):

@@ -154,6 +154,11 @@ class Sender:
             source.abandon()
         self._sources = ()
 
+    def keep(self) -> None:
+        """Have all folders keep what was acknowledged, where that is due."""
+        for source in self._sources:
+            source.keep()
+
     # What is known ---------------------------------------------------------------------------------------------------
 
     @property
