@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -65,7 +66,7 @@ def finish_all() -> Iterator[None]:
         run.finish()
     threads = own_threads(patience_s=3.0)
     assert not left, f"the test left runs open: {left}"
-    assert not threads, f"the test left threads: {threads}"
+    assert not threads, "\n".join(["the test left threads:", *threads])
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +103,20 @@ def scripts(tmp_path: Path, root: Path) -> Iterator[Scripts]:
     made = Scripts(folder, root)
     yield made
     made.stop_all()
+
+
+@pytest.fixture
+def shut_loaders() -> Iterator[None]:
+    """End the workers of a loader's iterator that a caught exception keeps in a cycle.
+
+    The garbage collector would call it later, in some other test and on whichever thread it then runs; by then the
+    workers' queues are closed before the workers are told, and each is waited for in vain for five seconds.
+    """
+    yield
+    base = sys.modules["torch.utils.data.dataloader"]._MultiProcessingDataLoaderIter
+    for found in gc.get_objects():
+        if issubclass(type(found), base):
+            found._shutdown_workers()
 
 
 @pytest.fixture(scope="module")

@@ -8,19 +8,26 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 
 def own_threads(patience_s: float = 0.0) -> list[str]:
-    """Return the names of otel-train's threads that still live after this time."""
+    """Return otel-train's threads that still live after this time, each with what it does."""
     until_s = time.monotonic() + patience_s
     while True:
-        names = [thread.name for thread in threading.enumerate() if thread.name.startswith("otel-train")]
-        if not names or time.monotonic() >= until_s:
-            return names
+        threads = [thread for thread in threading.enumerate() if thread.name.startswith("otel-train")]
+        if not threads or time.monotonic() >= until_s:
+            frames = sys._current_frames()
+            return [f"{thread.name}:\n{_stack(frames.get(thread.ident or 0))}" for thread in threads]
         time.sleep(0.005)  # between two looks; the loop ends as soon as the threads have
+
+
+def _stack(frame: FrameType | None) -> str:
+    return "".join(traceback.format_stack(frame)) if frame is not None else "has ended"
 
 
 @dataclass

@@ -19,6 +19,7 @@ from tests.loader_data import Fails, GateClock, Passes, Rows, Sleeps, Stream, Wa
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("shut_loaders"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
     # Pinning without an accelerator is one warning, and no more.
     pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true"),

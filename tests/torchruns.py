@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from otel_train.runlog.folder import RunFolder
+from otel_train.runlog.lock import is_locked
 from otel_train.runlog.processes import Processes
 from tests.conftest import is_foreign
 from tests.scripts import run_paths
@@ -91,9 +92,15 @@ class Torchrun:
                 continue
         self._process.wait()
         until_s = time.monotonic() + 20
-        while any(Processes().started(pid) is not None for pid in pids) and time.monotonic() < until_s:
-            time.sleep(0.02)  # until the system has ended them; their locks are theirs up to then
+        while self._lives(pids) and time.monotonic() < until_s:
+            time.sleep(0.02)  # until the system has ended them
         self._output.close()
+
+    def _lives(self, pids: list[int]) -> bool:
+        """Whether one of the processes is there, or a last thread that holds its lock when its first is gone."""
+        runs = [RunFolder(path) for path in run_paths(self.root)] if self.root.is_dir() else []
+        locked = any(is_locked(folder) for run in runs for _, _, folder in run.rank_folders())
+        return locked or any(Processes().started(pid) is not None for pid in pids)
 
 
 def faulty(folder: Path, fault: str, *arguments: str, epochs: int = 3, restarts: int = 0, **variables: str) -> Torchrun:
