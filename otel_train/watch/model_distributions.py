@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_train.record.histogram_value import HistogramValue, lower_bound
 
@@ -207,87 +206,114 @@ def _bounds_for(torch: Any, dtype: Any, device: Any) -> Any:
     return bounds
 
 
-@dataclass(slots=True)
-class _Layer:
-    """What one layer has counted: (above zero, below zero) by bucket, at a scale that falls as numbers spread."""
-
-    buckets: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
-    scale: int = SCALE
-    zeros: int = 0
-    nonfinite: int = 0
-    sum: float = 0.0
-
-    def widen(self) -> None:
-        """Merge neighbours until each sign has few enough buckets."""
-        while any(_width(one) > MOST_BUCKETS for one in self.buckets):
-            positive, negative = self.buckets
-            self.buckets, self.scale = (_merged(positive), _merged(negative)), self.scale - 1
-
-
 class Totals:
-    """The counts of all samplings so far, by layer; for the writer's thread."""
+    """The counts of all samplings so far, by layer; for the writer's thread.
+
+    They stay a tensor, since most columns are empty: a call over all layers costs less than their numbers one by one.
+    """
 
     def __init__(self) -> None:
-        self._layers: dict[str, _Layer] = {}
+        self._labels: list[str] = []
+        # (layers, 2, ROW), as in `Counts`; their sums beside.
+        self._table: Any = None
+        self._sums: list[float] = []
+        self._values: dict[str, _Found] | None = None
 
     def __contains__(self, label: str) -> bool:
-        return label in self._layers
+        return label in self._found()
 
     def add(self, labels: Sequence[str], tables: Any, sums: Sequence[float]) -> None:
         """Add the counts of one sampling: a CPU tensor of a `Counts.table` for these layers, and their sums."""
-        # Three calls for all layers together: most columns are empty, and a call costs more than its numbers.
-        places = tables.nonzero()
-        numbers = tables[places.unbind(1)].tolist()
-        seen = set()
-        for (layer, sign, column), number in zip(places.tolist(), numbers, strict=True):
-            found = self._layers.get(labels[layer])
-            if found is None:
-                found = self._layers[labels[layer]] = _Layer()
-            seen.add(layer)
-            if column == 0:
-                found.zeros += number
-            elif column == ROW - 1:
-                found.nonfinite += number
-            else:
-                index = column - 1 + FIRST >> SCALE - found.scale
-                buckets = found.buckets[sign]
-                buckets[index] = buckets.get(index, 0) + number
-        for layer in seen:
-            self._layers[labels[layer]].sum += sums[layer]
-            self._layers[labels[layer]].widen()
+        self._values = None
+        if self._table is None:
+            self._labels, self._table, self._sums = list(labels), tables.clone(), list(sums)
+            return
+        if self._labels == labels:
+            self._table += tables
+            self._sums = [before + new for before, new in zip(self._sums, sums, strict=True)]
+            return
+        # Modules came later, and have made new layers.
+        new = [label for label in dict.fromkeys(labels) if label not in self._labels]
+        if new:
+            self._labels += new
+            self._table = sys.modules["torch"].cat([self._table, tables.new_zeros((len(new), 2, ROW))])
+            self._sums += [0.0] * len(new)
+        for layer, label in enumerate(labels):
+            place = self._labels.index(label)
+            self._table[place] += tables[layer]
+            self._sums[place] += sums[layer]
 
     def value(self, label: str) -> HistogramValue:
         """Return the distribution of a layer so far."""
-        found = self._layers[label]
-        positive, negative = found.buckets
-        return HistogramValue(
-            count=found.zeros + sum(positive.values()) + sum(negative.values()),
-            sum=found.sum,
-            scale=found.scale,
-            zero_count=found.zeros,
-            positive_offset=min(positive, default=0),
-            positive_counts=_dense(positive),
-            negative_offset=min(negative, default=0),
-            negative_counts=_dense(negative),
-        )
+        return self._found()[label].value
 
     def nonfinite(self, label: str) -> int:
         """Return how many numbers of a layer were not finite so far."""
-        return self._layers[label].nonfinite
+        return self._found()[label].nonfinite
+
+    def _found(self) -> dict[str, _Found]:
+        """Return what each layer that has any number has."""
+        if self._values is None:
+            self._values = {}
+            if self._table is not None:
+                for label, total, found in zip(self._labels, self._sums, _layers_of(self._table), strict=True):
+                    if found is not None:
+                        self._values[label] = _found_of(*found, total)
+        return self._values
 
 
-def _width(buckets: dict[int, int]) -> int:
-    return max(buckets) - min(buckets) + 1 if buckets else 0
+class _Found(NamedTuple):
+    value: HistogramValue
+    nonfinite: int
 
 
-def _merged(buckets: dict[int, int]) -> dict[int, int]:
-    merged: dict[int, int] = {}
-    for index, number in buckets.items():
-        merged[index >> 1] = merged.get(index >> 1, 0) + number
-    return merged
+# Index of the first bucket, and counts from there up to the last that is not empty.
+_Buckets = tuple[int, list[int]]
 
 
-def _dense(buckets: dict[int, int]) -> tuple[int, ...]:
-    if not buckets:
-        return ()
-    return tuple(buckets.get(index, 0) for index in range(min(buckets), max(buckets) + 1))
+def _layers_of(table: Any) -> Iterator[tuple[int, int, list[_Buckets]] | None]:
+    """Yield of each layer zeros, numbers that are not finite, and the buckets of both signs; None of an empty one."""
+    # Few calls, and each over all: on small models they cost more than the numbers.
+    ends = table[:, :, :: ROW - 1].sum(1).tolist()
+    low, used = _trimmed(FIRST, table.sum((0, 1)).tolist()[1:-1])
+    start = 1 + low - FIRST if used else 1
+    rows = table[:, :, start : start + len(used)].tolist()
+    for (zeros, nonfinite), signs in zip(ends, rows, strict=True):
+        buckets = [_trimmed(low, counts) for counts in signs]
+        yield (zeros, nonfinite, buckets) if zeros or nonfinite or any(counts for _, counts in buckets) else None
+
+
+def _found_of(zeros: int, nonfinite: int, buckets: list[_Buckets], total: float) -> _Found:
+    scale = SCALE
+    # Neighbours merge until each sign has few enough.
+    while any(len(counts) > MOST_BUCKETS for _, counts in buckets):
+        buckets, scale = [_merged(*one) for one in buckets], scale - 1
+    (positive_offset, positive), (negative_offset, negative) = buckets
+    value = HistogramValue(
+        count=zeros + sum(positive) + sum(negative),
+        sum=total,
+        scale=scale,
+        zero_count=zeros,
+        positive_offset=positive_offset,
+        positive_counts=tuple(positive),
+        negative_offset=negative_offset,
+        negative_counts=tuple(negative),
+    )
+    return _Found(value, nonfinite)
+
+
+def _trimmed(first: int, counts: list[int]) -> _Buckets:
+    """Return a row without its empty ends; (0, []) where it is empty."""
+    start, end = 0, len(counts)
+    while end and not counts[end - 1]:
+        end -= 1
+    while start < end and not counts[start]:
+        start += 1
+    return (first + start, counts[start:end]) if start < end else (0, [])
+
+
+def _merged(first: int, counts: list[int]) -> _Buckets:
+    """Add up neighbours: buckets 2j and 2j + 1 become bucket j."""
+    padded = [0] * (first & 1) + counts
+    padded += [0] * (len(padded) & 1)
+    return first >> 1, [one + other for one, other in zip(padded[::2], padded[1::2], strict=True)]
