@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -169,7 +169,10 @@ class Activations:
             return
         if output.is_cuda and torch.cuda.is_current_stream_capturing():
             return
-        with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
+        kind = output.device.type
+        # Made only where it is needed: it costs as much as the mean of a small output.
+        exact = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+        with torch.no_grad(), exact:
             values = output.detach()
             values = getattr(values, "_local_tensor", values)
             wide = values if values.dtype in (torch.float32, torch.float64) else values.float()
@@ -186,13 +189,13 @@ class Activations:
     def _take_units(self, name: str, seen: _Seen, values: Any) -> None:
         dim = self._unit_dim(values.dim())
         others = [place for place in range(values.dim()) if place != dim]
-        greatest = values.amax(others) if others else values
+        greatest = (values.amax(others) if others else values.clone()).reshape(-1)
         # A module may be called several times in one pass, each time as another layer.
         call = self._calls.get(name, 0)
         self._calls[name] = call + 1
         key = (name, call if self._rooted else 0, greatest.numel())
         known = seen.units.get(key)
-        seen.units[key] = greatest.reshape(-1).clone() if known is None else known.maximum(greatest.reshape(-1))
+        seen.units[key] = greatest if known is None else known.maximum(greatest)
 
     def _unit_dim(self, dims: int) -> int:
         """Return the dimension along which the units lie: channels after a convolution, else features, the last."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from otel_train.record.histogram_value import HistogramValue, lower_bound
@@ -28,7 +29,10 @@ ROW: Final = BUCKETS + 2
 CPU_CHUNK: Final = 1 << 17
 DEVICE_CHUNK: Final = 1 << 23
 # Tensors up to this size are counted together, since the calls cost more than the numbers.
-SMALL: Final = 1 << 13
+CPU_SMALL: Final = 1 << 15
+DEVICE_SMALL: Final = 1 << 13
+# Packs whose offsets are kept from one sampling to the next: 4 MB at most.
+MOST_OFFSETS: Final = 8
 _MANTISSA_BITS: Final = 23
 # By how much a mantissa must be raised so that it reaches the next octave where it lies above 2^(k/2); of numbers
 # less one unit in the last place, so that a bound belongs to the bucket below.
@@ -47,6 +51,7 @@ _LAST_BITS: Final = 255 * SHARES
 _SHIFT: Final = -127 * SHARES - FIRST
 
 _bounds: dict[tuple[Any, Any], Any] = {}
+_offsets: dict[tuple[int, ...], Any] = {}
 
 
 class Counts:
@@ -73,12 +78,13 @@ def count(tensors: Sequence[tuple[int, Any]], layers: int, *, factor: Any = None
             torch.zeros((layers, 2, ROW), dtype=torch.int64, device=device),
             torch.zeros(layers, dtype=wide, device=device),
         )
-        for pack in _packs(here, CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK):
+        on_cpu = device.type == "cpu"
+        for pack in _packs(here, *((CPU_CHUNK, CPU_SMALL) if on_cpu else (DEVICE_CHUNK, DEVICE_SMALL))):
             numbers = pack[0][1] if len(pack) == 1 else torch.cat([piece for _, piece in pack])
             if factor is not None:
                 numbers = numbers * factor.to(device=device, dtype=numbers.dtype)
-            sizes = [(layer, len(piece)) for layer, piece in pack]
-            if device.type != "cpu":
+            sizes = _runs(pack)
+            if not on_cpu:
                 _count_on_device(torch, numbers, sizes, counts)
             elif numbers.dtype == torch.float64 or not _count_bits(torch, numbers.float(), sizes, counts):
                 _count_by_search(torch, numbers, sizes, counts)
@@ -86,13 +92,13 @@ def count(tensors: Sequence[tuple[int, Any]], layers: int, *, factor: Any = None
     return found
 
 
-def _packs(tensors: Sequence[tuple[int, Any]], most: int) -> Iterator[list[tuple[int, Any]]]:
-    """Yield flat pieces in packs of about so many numbers: large tensors in parts, small ones together."""
+def _packs(tensors: Sequence[tuple[int, Any]], most: int, small: int) -> Iterator[list[tuple[int, Any]]]:
+    """Yield flat pieces in packs of at most so many numbers: large tensors in parts, `small` ones together."""
     pack: list[tuple[int, Any]] = []
     room = most
     for layer, tensor in tensors:
         for piece in _flat(tensor).split(most):
-            if len(piece) > SMALL:
+            if len(piece) > small:
                 yield [(layer, piece)]
                 continue
             if pack and (len(piece) > room or piece.dtype != pack[0][1].dtype):
@@ -102,6 +108,15 @@ def _packs(tensors: Sequence[tuple[int, Any]], most: int) -> Iterator[list[tuple
             room -= len(piece)
     if pack:
         yield pack
+
+
+def _runs(pack: list[tuple[int, Any]]) -> list[tuple[int, int]]:
+    """Return layer and numbers of a pack's runs: a layer's weight and bias follow one another, and are one."""
+    runs: list[tuple[int, int]] = []
+    for layer, piece in pack:
+        before = runs.pop()[1] if runs and runs[-1][0] == layer else 0
+        runs.append((layer, before + len(piece)))
+    return runs
 
 
 def _flat(tensor: Any) -> Any:
@@ -115,7 +130,7 @@ def _flat(tensor: Any) -> Any:
 def _count_bits(torch: Any, numbers: Any, sizes: list[tuple[int, int]], counts: Counts) -> bool:
     """Count 32-bit numbers on the CPU by their bits, without a search; False where some of them need one."""
     total = numbers.sum()
-    if not total.isfinite():
+    if not isfinite(total):
         return False
     raised = numbers.view(torch.int32) - 1
     places = raised >> _MANTISSA_BITS
@@ -124,47 +139,51 @@ def _count_bits(torch: Any, numbers: Any, sizes: list[tuple[int, int]], counts: 
         raised += raising - before
         before = raising
         places += raised >> _MANTISSA_BITS
-    places += _BITS_SIGN
-    pieces = _pieces(torch, sizes)
-    if pieces is not None:
-        places += pieces * (2 * _BITS_SIGN)
+    places += _offsets_of(torch, sizes)
     found = torch.bincount(places, minlength=2 * _BITS_SIGN * len(sizes)).view(len(sizes), 2, _BITS_SIGN)
     if found[:, :, :_TINY].any():
         return False
-    layers = [layer for layer, _ in sizes]
     rows = torch.zeros((len(sizes), 2, ROW), dtype=torch.int64)
     # The row of bits begins with the numbers below zero, ours with those above.
     rows[:, 0, 0] = found[:, 0, _BITS_ZERO]
     rows[:, :, 1 + _SHIFT + _TINY : 1 + _SHIFT + _LAST_BITS] = found.flip(1)[:, :, _TINY:_LAST_BITS]
-    _add(torch, counts, layers, rows, total, numbers, pieces)
+    _add(torch, counts, sizes, rows, numbers, total)
     return True
 
 
 def _count_by_search(torch: Any, numbers: Any, sizes: list[tuple[int, int]], counts: Counts) -> None:
     """Count numbers of any kind on the CPU."""
     places, finite = _searched(torch, numbers)
-    pieces = _pieces(torch, sizes)
-    if pieces is not None:
-        places += pieces * (2 * ROW)
+    lengths = torch.tensor([length for _, length in sizes])
+    places += torch.repeat_interleave(lengths) * (2 * ROW)
     rows = torch.bincount(places, minlength=2 * ROW * len(sizes)).view(len(sizes), 2, ROW)
-    _add(torch, counts, [layer for layer, _ in sizes], rows, finite.double().sum(), finite, pieces)
+    _add(torch, counts, sizes, rows, finite, finite.double().sum())
 
 
-def _pieces(torch: Any, sizes: list[tuple[int, int]]) -> Any:
-    """Return for each number of a pack the number of its piece; None where there is one."""
+def _offsets_of(torch: Any, sizes: list[tuple[int, int]]) -> Any:
+    """Return what is to be added to the bits of each number of a pack, so that each run has a row of its own."""
+    lengths = tuple(length for _, length in sizes)
+    if len(lengths) == 1:
+        return _BITS_SIGN
+    offsets = _offsets.get(lengths)
+    if offsets is None:
+        if len(_offsets) >= MOST_OFFSETS:
+            _offsets.clear()
+        rows = torch.arange(len(lengths), dtype=torch.int32) * (2 * _BITS_SIGN) + _BITS_SIGN
+        offsets = _offsets[lengths] = torch.repeat_interleave(rows, torch.tensor(lengths))
+    return offsets
+
+
+def _add(torch: Any, counts: Counts, sizes: list[tuple[int, int]], rows: Any, numbers: Any, total: Any) -> None:
     if len(sizes) == 1:
-        return None
-    return torch.repeat_interleave(torch.tensor([size for _, size in sizes]))
-
-
-def _add(torch: Any, counts: Counts, layers: list[int], rows: Any, total: Any, numbers: Any, pieces: Any) -> None:
-    if pieces is None:
-        counts.table[layers[0]] += rows[0]
-        counts.sums[layers[0]] += total
-    else:
-        at = torch.tensor(layers)
-        counts.table.index_add_(0, at, rows)
-        counts.sums.index_add_(0, at, torch.bincount(pieces, weights=numbers.double(), minlength=len(layers)))
+        counts.table[sizes[0][0]] += rows[0]
+        counts.sums[sizes[0][0]] += total
+        return
+    at = torch.tensor([layer for layer, _ in sizes])
+    counts.table.index_add_(0, at, rows)
+    pieces = numbers.split([length for _, length in sizes])
+    sums = torch.tensor([float(piece.sum(dtype=torch.float64)) for piece in pieces], dtype=counts.sums.dtype)
+    counts.sums.index_add_(0, at, sums)
 
 
 def _count_on_device(torch: Any, numbers: Any, sizes: list[tuple[int, int]], counts: Counts) -> None:
