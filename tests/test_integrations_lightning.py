@@ -350,7 +350,8 @@ def test_checkpoints_are_recorded_once_with_the_best(tmp_path: Path, logger: Ote
     assert Path(saver.best_model_path).name == "epoch=1-step=4.ckpt"
     assert len(record.named("dl.checkpoint.time")) == len(record.spans_of("checkpoint")) == 4
     for point, span in zip(record.named("dl.checkpoint.time"), record.spans_of("checkpoint"), strict=True):
-        assert point.value == pytest.approx((span.entry.end_ns - span.entry.start_ns) / 1e9, abs=0.05)
+        # The span holds the hashing, too.
+        assert 0 < point.value <= (span.entry.end_ns - span.entry.start_ns) / 1e9
 
 
 def test_writing_a_checkpoint_is_no_wait_for_data(tmp_path: Path, logger: OtelTrainLogger) -> None:
