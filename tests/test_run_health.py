@@ -13,7 +13,7 @@ import pytest
 from otel_train.clock import NS_PER_S
 from otel_train.record.digest import Digested
 from otel_train.record.entries import Sample
-from otel_train.record.steps import StepLoop
+from otel_train.record.steps import TimedLoop
 from otel_train.runlog.reader import RunReader
 from otel_train.runlog.recorder import Recorder, RunTrace
 from otel_train.runlog.watcher import Finding
@@ -269,7 +269,7 @@ class Written(Recording):
         super().__init__()
         self.clock = ManualClock(wall_ns=1_800_000_000 * NS_PER_S, mono_ns=500 * NS_PER_S)
         self.builder = RunBuilder(root).attempt()
-        self.loop: StepLoop[int] = StepLoop(range(1), self.log)
+        self.loop = TimedLoop(self.log)
         self.health = Health(Thresholds(), self.digest)
         self.recorder = Recorder(
             self.builder.folder.rank_folder(1, 0),

@@ -166,7 +166,8 @@ def test_a_step_that_is_not_sampled_does_nothing_but_count(sampled: Sampled) -> 
     # Before the next sampled step there are hooks again.
     assert operations(model, optimizer) == plain
     assert [hook for hook in hooks_of(model, optimizer) if "forward" in hook] != []
-    assert len(operations(model, optimizer)) == len(sampled_step)
+    # What the first has made for all samplings is not made again.
+    assert len(plain) < len(operations(model, optimizer)) <= len(sampled_step)
     watch.close()
     assert len(sampled.readings) == 2
 
