@@ -63,12 +63,12 @@ class Program:
         return []
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of the process and its children so far."""
+        """Return the CPU seconds of the process and its children so far, those that have ended among them."""
         total = 0.0
         for process in self.tree():
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
-                total += times.user + times.system
+                total += times.user + times.system + times.children_user + times.children_system
         return total
 
     def peak_mib(self) -> float:

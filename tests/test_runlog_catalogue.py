@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,33 @@ def test_runs_without_run_json_are_sorted_by_the_time_in_their_ids(root: Path) -
         ("mine", START_NS + 2),
     ]
     assert find_run(root, "latest") == root / OTHER
+
+
+@pytest.fixture
+def shared(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The same root as a user sees it who may look into neither the newest run nor a foreign folder."""
+    private = [root / OTHER, root / "notes"]
+    root.chmod(0o755)
+    for path in private:
+        path.chmod(0)
+    # A user who may do everything becomes another for as long; from here on paths above are of no concern.
+    monkeypatch.chdir(root)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65_534)
+    try:
+        yield Path()
+    finally:
+        if is_root:
+            os.seteuid(0)
+        for path in private:
+            path.chmod(0o755)
+
+
+def test_a_folder_that_is_private_hides_no_run(shared: Path) -> None:
+    """One that is called as a run is listed with what is wrong; another, such as lost+found, is passed over."""
+    mine, private = list_runs(shared, START_NS, FakeProcesses()), find_run(shared, "latest")
+    assert [(run.run_id, run.run_name) for run in mine] == [(OTHER, ""), (RUN_ID, "baseline")]
+    assert mine[0].problem.endswith(f"{OTHER}/run.json cannot be read: Permission denied")
+    assert private == shared / OTHER
+    assert find_run(shared, "baseline") == shared / RUN_ID

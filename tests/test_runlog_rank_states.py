@@ -114,6 +114,23 @@ def test_a_rank_of_another_host_is_known_by_its_pulse(folder: RunFolder) -> None
     assert lost.reason == "no sign of life for 61 seconds"
 
 
+def test_a_rank_without_an_end_is_lost_once_the_run_has_ended(tmp_path: Path) -> None:
+    """However fresh its files are, as those of a copy: other ranks have a minute to say how they ended."""
+    builder = RunBuilder(tmp_path).attempt(world_size=2)
+    for rank in (0, 1):
+        builder.log({"loss": [1.0, 0.5]}, steps=[0, 1], rank=rank)
+    beat(builder.folder, 2, host="node-2", time_ns=START_NS + 600 * NS_PER_S)
+    assert [one.state for one in states(builder.folder, 610)] == ["running"] * 3
+    builder.end(at_s=600)
+    assert [one.state for one in states(builder.folder, 659)] == ["running"] * 3
+    found = states(builder.folder, 661)
+    assert [(one.state, one.reason) for one in found[:2]] == [("lost", "wrote no end, and the run has ended")] * 2
+    assert (found[0].step, found[2].state) == (1, "lost")
+    # A process of this machine that lives is not gone.
+    beat(builder.folder, 3)
+    assert states(builder.folder, 661, alive={103: 1.0})[3].state == "running"
+
+
 def test_the_end_is_told_by_the_last_pulse_or_by_the_log(tmp_path: Path) -> None:
     """A pulse that says how it ended; else the event at the end of the rank's log; with its time."""
     builder = RunBuilder(tmp_path).attempt()

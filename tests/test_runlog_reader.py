@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import threading
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from runlog_lines import ENCODER, RUN_ID, START_NS, line, log_line, make_run, va
 from otel_train.errors import RunFolderError
 from otel_train.otlp.encode import LineEncoder
 from otel_train.record.entries import Column, LogEntry, SpanEntry
+from otel_train.runlog.folder import RUN_FILE
 from otel_train.runlog.lines import Damage, read_lines
 from otel_train.runlog.lock import WriterLock
+from otel_train.runlog.pulse import read_pulse
 from otel_train.runlog.reader import RunReader
 from otel_train.runlog.segments import LineRing, SegmentWriter
+from otel_train.runlog.status import run_status
 
 PLAIN = "metrics.000001.jsonl"
 
@@ -268,6 +272,27 @@ def test_files_that_cannot_be_read_are_damage(tmp_path: Path) -> None:
     reader = RunReader(folder.path)
     assert values(reader) == [2.0]
     assert "cannot be read" in reader.damage[0].reason
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_a_pipe_or_a_device_is_not_read(tmp_path: Path, what: str) -> None:
+    """At a pipe that nobody writes into a reader would wait for ever, and a device never ends: both are damage."""
+    folder = make_run(tmp_path, lines=1)
+    for name in ("metrics.000002.jsonl", "metrics.000003.jsonl.gz", "pulse.json"):
+        if what == "pipe":
+            os.mkfifo(rank_folder(tmp_path) / name)
+        else:
+            (rank_folder(tmp_path) / name).symlink_to("/dev/zero")
+    (folder.path / RUN_FILE).unlink()
+    os.mkfifo(folder.path / RUN_FILE)
+    reader = RunReader(folder.path)
+    assert values(reader) == [0.0]
+    assert {place.path.name for place in reader.damage} == {"metrics.000002.jsonl", "metrics.000003.jsonl.gz"}
+    assert reader.info["rebuilt"] is True
+    assert "pipe or a device" in reader.damage[-1].reason
+    assert read_pulse(rank_folder(tmp_path)) is None
+    assert run_status(folder.path, START_NS + 10**12).attempt == 1
 
 
 def test_a_segment_that_is_gzipped_while_the_run_is_read(tmp_path: Path) -> None:

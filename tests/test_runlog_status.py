@@ -131,6 +131,16 @@ def test_a_damaged_description_leaves_the_lines(tmp_path: Path, content: bytes) 
     assert status(folder, START_NS + 100 * SECOND).reason == "no sign of life for 100 seconds"
 
 
+def test_a_run_of_which_nothing_is_known_has_not_been_silent_since_1970(tmp_path: Path) -> None:
+    """Nothing was seen of it, so there is no time since when; what is wrong is said instead."""
+    (tmp_path / "run.json").write_text("{", encoding="utf-8")
+    found = status(RunFolder(tmp_path))
+    assert (found.state, found.since_ns, found.last_seen_ns) == ("lost", 0, 0)
+    assert found.reason == "run.json is missing or damaged, and nothing was recorded"
+    (tmp_path / "attempt-1").mkdir()
+    assert status(RunFolder(tmp_path)).reason == "nothing was recorded"
+
+
 def test_a_cut_or_foreign_tail_does_not_hide_the_last_time(tmp_path: Path) -> None:
     """The last whole line counts; where there is none, when the file was changed."""
     folder = make_run(tmp_path, host="elsewhere")

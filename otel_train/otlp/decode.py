@@ -128,7 +128,7 @@ def decode_line(line: bytes | str, names: Container[str] | None = None) -> Reque
     """Read one line; with `names`, metrics of other names are passed over. DamagedLine where it is not a request."""
     taken = take_out(line, names) if isinstance(line, bytes) else None
     if taken is not None:
-        request = _put_back(taken, names)
+        request = put_back(taken, names)
         if request is not None:
             return request
     return decode_document(parse_line(line), names)
@@ -139,7 +139,7 @@ _SHAPES: dict[str, Request | None] = {}
 _MOST_SHAPES = 512
 
 
-def _put_back(taken: TakenOut, names: Container[str] | None) -> Request | None:
+def put_back(taken: TakenOut, names: Container[str] | None = None) -> Request | None:
     """Return the request whose points were taken out; None where what is left is not as plain as it looked."""
     if taken.rest in _SHAPES:
         shape = _SHAPES[taken.rest]

@@ -11,7 +11,7 @@ from typing import Any
 
 from otel_train.clock import SYSTEM, from_iso
 from otel_train.errors import RunFolderError, RunNotFoundError
-from otel_train.runlog.folder import RUN_FILE, RunFolder
+from otel_train.runlog.folder import OWN_RUN_ID, RUN_FILE, RunFolder
 from otel_train.runlog.processes import Processes
 from otel_train.runlog.status import Status, run_status
 
@@ -93,8 +93,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder is a run's."""
-    return (path / RUN_FILE).is_file() or bool(RunFolder(path).attempts())
+    """Return whether a folder is a run's; of one that this user may not look into its name tells."""
+    try:
+        return (path / RUN_FILE).is_file() or bool(RunFolder(path).attempts())
+    except OSError:
+        # Somebody else's run, or another folder of a shared disk, such as lost+found.
+        return OWN_RUN_ID.fullmatch(path.name) is not None
 
 
 def find_run(root: Path | str, reference: str) -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 
 from otel_train.errors import ConfigError, RunFolderError, RunIdInUseError
 from otel_train.runlog.lock import WriterLock
+from otel_train.runlog.regular_file import read_regular
 
 FORMAT = 1
 RUN_FILE = "run.json"
@@ -89,7 +90,7 @@ class RunFolder:
         """Return run.json; RunFolderError where it is missing, damaged or of a newer format."""
         path = self.path / RUN_FILE
         try:
-            document = json.loads(path.read_bytes())
+            document = json.loads(read_regular(path))
         except FileNotFoundError:
             raise RunFolderError(f"{path} is missing") from None
         except OSError as fault:

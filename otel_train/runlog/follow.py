@@ -8,6 +8,7 @@ from pathlib import Path
 
 from otel_train.runlog.folder import RunFolder
 from otel_train.runlog.lines import read_lines
+from otel_train.runlog.regular_file import open_regular
 from otel_train.runlog.segments import list_segments
 
 _CHUNK_BYTES = 1 << 20
@@ -83,7 +84,7 @@ def _rest(segment: Path, place: Place) -> Iterator[bytes]:
                 place.offset = end
                 yield raw.data + b"\n"
         return
-    with open(segment, "rb") as file:
+    with open_regular(segment) as file:
         file.seek(place.offset)
         rest = b""
         while chunk := file.read(_CHUNK_BYTES):

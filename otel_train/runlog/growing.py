@@ -13,6 +13,7 @@ from otel_train.runlog.folder import RunFolder
 from otel_train.runlog.lines import Damage, RawLine, read_lines, whole_parts
 from otel_train.runlog.lock import is_locked
 from otel_train.runlog.processes import Processes
+from otel_train.runlog.regular_file import open_regular
 from otel_train.runlog.segments import SIGNALS, segment_name
 
 _NAME = re.compile(r"(metrics|logs|traces)\.(\d{6,})\.jsonl(\.gz)?")
@@ -175,7 +176,7 @@ def _scan(path: Path) -> dict[tuple[str, int], _Seen]:
 def _plain_size(gzipped: Path) -> int:
     """Return what a gzip says of its plain size, modulo 2^32; -1 where it cannot be read."""
     try:
-        with open(gzipped, "rb") as file:
+        with open_regular(gzipped) as file:
             file.seek(-4, os.SEEK_END)
             return int.from_bytes(file.read(4), "little")
     except (OSError, ValueError):

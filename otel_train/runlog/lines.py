@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from otel_train.otlp.decode import DamagedLine, parse_line
+from otel_train.otlp.decode_columns import TakenOut
+from otel_train.runlog.regular_file import open_regular
 
 # Longer than any line that is written; a file without line ends must not fill the memory.
 MAX_LINE_BYTES = 64 << 20
@@ -48,6 +50,8 @@ class RawLine:
     too_long: bool = False
     # Where the next line begins.
     end: int = 0
+    # What another process took out of it already; then there are no data.
+    taken: TakenOut | None = None
 
 
 def read_lines(
@@ -63,7 +67,7 @@ def read_lines(
     Reading begins behind the first `number` lines, which end at `offset` of the plain bytes.
     """
     try:
-        with open(path, "rb") as file, contextlib.closing(_pieces(file, path, damage, offset)) as pieces:
+        with open_regular(path) as file, contextlib.closing(_pieces(file, path, damage, offset)) as pieces:
             for data, length, ended in _cut(pieces, max_line_bytes):
                 number += 1
                 start, offset = offset, offset + length

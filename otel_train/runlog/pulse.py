@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_train.runlog.regular_file import read_regular
+
 PULSE_FILE: Final = "pulse.json"
 PACE_FILE: Final = "pace.json"
 # Always written whole, so that a reader on the same host never sees half of it, and nothing of an older text remains.
@@ -70,7 +72,7 @@ class PulseFile:
 def read_pulse(folder: Path) -> Pulse | None:
     """Return what the rank of a folder said last; None where it said nothing that can be read."""
     try:
-        content: Any = json.loads((folder / PULSE_FILE).read_bytes())
+        content: Any = json.loads(read_regular(folder / PULSE_FILE))
         pulse = Pulse(**{name: content[name] for name in Pulse.__slots__ if name in content})
     except (OSError, ValueError, TypeError):
         return None
@@ -91,7 +93,7 @@ def write_pace(attempt_folder: Path, usual_own_s: float) -> None:
 def read_pace(attempt_folder: Path) -> float | None:
     """Return what `write_pace` left last, None where nothing is there."""
     try:
-        usual = json.loads((attempt_folder / PACE_FILE).read_bytes())["usual_own_s"]
+        usual = json.loads(read_regular(attempt_folder / PACE_FILE))["usual_own_s"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return float(usual) if isinstance(usual, (int, float)) else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from otel_train.clock import NS_PER_S, from_iso
+from otel_train.errors import RunFolderError
 from otel_train.runlog.folder import RunFolder
 from otel_train.runlog.lock import is_locked
 from otel_train.runlog.processes import Processes
@@ -54,11 +56,17 @@ def rank_states(
     """Return the state of each rank that wrote in an attempt, in order."""
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     processes = processes or Processes()
-    return [rank_state(path, rank, now_ns, processes) for _, rank, path in run.rank_folders(attempt)]
+    ended_ns = cache(lambda: _ended_ns(run, attempt))
+    return [rank_state(path, rank, now_ns, processes, ended_ns) for _, rank, path in run.rank_folders(attempt)]
 
 
-def rank_state(folder: Path, rank: int, now_ns: int, processes: Processes) -> RankState:
-    """Return the state of the rank that writes, or wrote, in a folder."""
+def rank_state(
+    folder: Path, rank: int, now_ns: int, processes: Processes, ended_ns: Callable[[], int] = lambda: 0
+) -> RankState:
+    """Return the state of the rank that writes, or wrote, in a folder.
+
+    `ended_ns` gives when its attempt ended, 0 while it goes on; it is asked only of ranks whose files alone tell.
+    """
     pulse = read_pulse(folder)
     facts: dict[str, Any] = {"rank": rank, "stacks": read_stacks(folder)}
     if pulse is not None:
@@ -78,15 +86,22 @@ def rank_state(folder: Path, rank: int, now_ns: int, processes: Processes) -> Ra
     if end:
         time_ns = _time(end.get("ended")) or seen_ns
         return RankState(state=str(end["status"]), reason=str(end.get("reason") or ""), time_ns=time_ns, **facts)
+    outlived = False
     if locked is None and _lives(pulse, seen_ns, now_ns, processes, is_here):
-        return RankState(state="running", time_ns=seen_ns, **facts)
+        # Files are also fresh where they were copied. Other hosts may take a while to say how they ended.
+        outlived = not (is_here and pulse is not None) and 0 < ended_ns() < now_ns - round(HEARTBEAT_LIMIT_S * NS_PER_S)
+        if not outlived:
+            return RankState(state="running", time_ns=seen_ns, **facts)
     # It lived on after its last pulse.
     facts["step"] = max((step for step in (facts.get("step"), last_step(folder)) if step is not None), default=None)
-    if is_here:
+    if outlived:
+        reason = "wrote no end, and the run has ended"
+    elif is_here:
         pid = f" {pulse.pid}" if pulse is not None and pulse.pid else ""
         reason = f"process{pid} is gone and wrote no end"
     else:
-        reason = f"no sign of life for {max(0, now_ns - seen_ns) / NS_PER_S:.0f} seconds"
+        silent_s = max(0, now_ns - seen_ns) / NS_PER_S
+        reason = f"no sign of life for {silent_s:.0f} seconds" if seen_ns else "nothing was recorded"
     return RankState(state="lost", reason=reason, time_ns=seen_ns, **facts)
 
 
@@ -135,6 +150,18 @@ def _seen_ns(folder: Path, pulse: Pulse | None) -> int:
     except OSError:
         pass
     return newest_ns
+
+
+def _ended_ns(run: RunFolder, attempt: int) -> int:
+    """Return when an attempt ended by run.json, 0 where that has no end of it."""
+    try:
+        described = run.read().get("attempts")
+    except RunFolderError:
+        return 0
+    for one in described if isinstance(described, list) else ():
+        if isinstance(one, dict) and one.get("attempt") == attempt and one.get("status") in ENDED:
+            return _time(one.get("ended"))
+    return 0
 
 
 def _lives(pulse: Pulse | None, seen_ns: int, now_ns: int, processes: Processes, is_here: bool) -> bool:

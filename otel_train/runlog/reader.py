@@ -8,13 +8,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from otel_train.errors import RunFolderError
-from otel_train.otlp.decode import DamagedLine, MetricPoint, Request, Resource, Series, decode_line, parse_line
+from otel_train.otlp.decode import (
+    DamagedLine,
+    MetricPoint,
+    Request,
+    Resource,
+    Series,
+    decode_line,
+    parse_line,
+    put_back,
+)
+from otel_train.otlp.decode_columns import TakenOut
 from otel_train.record.entries import LogEntry, SpanEntry
 from otel_train.runlog.folder import RUN_FILE, RunFolder
 from otel_train.runlog.follow import follow_lines
 from otel_train.runlog.lines import Damage, RawLine, read_lines, whole_parts
 from otel_train.runlog.lock import is_locked
 from otel_train.runlog.rebuild import rebuild_info
+from otel_train.runlog.second_reader import SecondReader, started_for
 from otel_train.runlog.segments import list_segments, segment_name
 
 T = TypeVar("T")
@@ -59,7 +70,7 @@ class RunReader:
 
     def lines(self, signal: str, attempt: int | None = None, rank: int | None = None) -> Iterator[bytes]:
         """Give every whole line of metrics, logs or traces, with its line end, in the order of writing."""
-        for data, _, _, _ in self._read(signal, attempt, rank, parse_line):
+        for data, _, _, _ in self._read(signal, attempt, rank, lambda line, _: parse_line(line)):
             yield data + b"\n"
 
     def requests(
@@ -72,17 +83,25 @@ class RunReader:
     ) -> Iterator[tuple[Request, int, int]]:
         """Give each line decoded, with its attempt and rank; with `names`, only those metrics.
 
-        With `holding`, lines without this text are passed over unread.
+        With `holding`, lines without this text are passed over unread. Of a long run a second process reads a part.
         """
 
-        def decode(line: bytes) -> Request:
+        def decode(line: bytes, taken: TakenOut | None) -> Request:
+            request = put_back(taken, names) if taken is not None else None
+            if request is not None:
+                return request
             return decode_line(line, names) if holding in line else Request("")
 
-        for _, request, place, where in self._read(signal, attempt, rank, decode):
-            if request.skipped and where not in self._counted:
-                self._counted.add(where)
-                self.skipped += request.skipped
-            yield request, *place
+        second = started_for(self._segments(attempt, rank), names, holding) if signal == "metrics" else None
+        try:
+            for _, request, place, where in self._read(signal, attempt, rank, decode, second):
+                if request.skipped and where not in self._counted:
+                    self._counted.add(where)
+                    self.skipped += request.skipped
+                yield request, *place
+        finally:
+            if second is not None:
+                second.close()
 
     def series(
         self, attempt: int | None = None, rank: int | None = None, names: Container[str] | None = None
@@ -130,18 +149,23 @@ class RunReader:
         return follow_lines(self.folder, signal, poll, attempt, rank, from_end=from_end)
 
     def _read(
-        self, signal: str, attempt: int | None, rank: int | None, parse: Callable[[bytes], T]
+        self,
+        signal: str,
+        attempt: int | None,
+        rank: int | None,
+        parse: Callable[[bytes, TakenOut | None], T],
+        second: SecondReader | None = None,
     ) -> Iterator[tuple[bytes, T, tuple[int, int], tuple[Path, int]]]:
         for a, r, folder in self.folder.rank_folders(attempt, rank):
             segments = list_segments(folder, signal)
             for position, (number, path) in enumerate(segments):
                 last = position == len(segments) - 1
-                for source, raw in self._raw_lines(path, folder / f"{segment_name(signal, number)}.gz"):
+                for source, raw in self._raw_lines(path, folder / f"{segment_name(signal, number)}.gz", second):
                     where = (source, raw.offset)
                     try:
                         if raw.too_long:
                             raise DamagedLine("longer than any line that is written")
-                        yield raw.data, parse(raw.data), (a, r), where
+                        yield raw.data, parse(raw.data, raw.taken), (a, r), where
                         continue
                     except DamagedLine as fault:
                         reason = str(fault)
@@ -150,12 +174,21 @@ class RunReader:
                         continue
                     self._note(Damage(source, raw.number, raw.offset, reason if raw.ended else f"cut off: {reason}"))
                     for index, part in enumerate(whole_parts(raw.data)):
-                        yield part, parse(part), (a, r), (source, raw.offset + index)
+                        yield part, parse(part, None), (a, r), (source, raw.offset + index)
 
-    def _raw_lines(self, path: Path, gzipped: Path) -> Iterator[tuple[Path, RawLine]]:
+    def _segments(self, attempt: int | None, rank: int | None) -> list[tuple[Path, bool]]:
+        """Return the segments of metrics in the order of reading, each with whether nothing is added to it any more."""
+        found: list[tuple[Path, bool]] = []
+        for _, _, folder in self.folder.rank_folders(attempt, rank):
+            paths = [path for _, path in list_segments(folder, "metrics")]
+            found.extend((path, path.suffix == ".gz" or path is not paths[-1]) for path in paths)
+        return found
+
+    def _raw_lines(self, path: Path, gzipped: Path, second: SecondReader | None) -> Iterator[tuple[Path, RawLine]]:
         found: list[Damage] = []
         try:
-            yield from ((path, raw) for raw in read_lines(path, found))
+            lines = second.lines(path, found) if second is not None and second.reads(path) else read_lines(path, found)
+            yield from ((path, raw) for raw in lines)
         except FileNotFoundError:
             # It was gzipped since the folder was listed.
             try:

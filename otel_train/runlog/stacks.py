@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from otel_train.runlog.regular_file import open_regular
+
 STACKS_FILE: Final = "stacks.txt"
 # Stores limit a record to 64 KiB of attributes; the first threads are the newest, the main one comes last.
 MOST_STACKS: Final = 30_000
@@ -78,7 +80,7 @@ class StacksFile:
 def read_stacks(folder: Path) -> str:
     """Return the stacks that a rank left whose interpreter stood still, "" where it did not."""
     try:
-        with open(folder / STACKS_FILE, "rb") as file:
+        with open_regular(folder / STACKS_FILE) as file:
             return bounded(file.read(8 * MOST_STACKS).decode("utf-8", "replace"))
     except OSError:
         return ""

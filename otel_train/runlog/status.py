@@ -15,11 +15,12 @@ from typing import IO, Any
 from otel_train.clock import NS_PER_S, from_iso, iso
 from otel_train.errors import RunFolderError
 from otel_train.otlp.decode import DamagedLine, decode_line
-from otel_train.runlog.folder import RunFolder
+from otel_train.runlog.folder import RUN_FILE, RunFolder
 from otel_train.runlog.lines import read_lines
 from otel_train.runlog.lock import is_locked
 from otel_train.runlog.processes import Processes
 from otel_train.runlog.rebuild import ENDED, end_of
+from otel_train.runlog.regular_file import open_regular
 from otel_train.runlog.segments import SIGNALS, list_segments
 from otel_train.semconv import SPLIT
 
@@ -93,6 +94,9 @@ def _without_end(
             return Status("running", "", started_ns, seen_ns, number)
         reason = f"process {pid} is gone and wrote no end"
         return Status("lost", reason + _oom_text(attempt, processes), last_ns, seen_ns, number)
+    if not last_ns:
+        reason = "nothing was recorded" if attempt else f"{RUN_FILE} is missing or damaged, and nothing was recorded"
+        return Status("lost", reason, 0, 0, number)
     silent_s = (now_ns - last_ns) / NS_PER_S
     if silent_s <= HEARTBEAT_LIMIT_S:
         return Status("running", "", started_ns, seen_ns, number)
@@ -209,7 +213,7 @@ def last_lines(path: Path, containing: bytes = b"") -> Iterator[bytes]:
             lines: Iterator[bytes] = reversed([raw.data for raw in deque(read_lines(path, []), 10)])
             yield from (line for line in lines if containing in line)
             return
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             # Looking for bytes is quick, checking a line is not.
             yield from (line for line in _backwards(file) if containing in line and _whole(line))
     except OSError:
