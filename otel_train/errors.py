@@ -1,4 +1,4 @@
-"""Every exception that otel-train raises on purpose.
+"""Every exception that otel-train raises on purpose, and the fix that many of them name.
 
 OtelTrainError
 ├── ConfigError        a setting or argument is wrong; names the field, the value and the fix   (also ValueError)
@@ -9,6 +9,11 @@ OtelTrainError
 """
 
 from __future__ import annotations
+
+
+def installing(extra: str) -> str:
+    """Return how the packages of an extra are installed, where otel-train came as a package and where from a clone."""
+    return f"pip install 'otel-train[{extra}]' (from a clone: pip install '.[{extra}]')"
 
 
 class OtelTrainError(Exception):

@@ -151,4 +151,6 @@ def test_without_shtab_the_command_says_what_to_install(
     """One line with the fix, and the code of what could not be done."""
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 2
-    assert capsys.readouterr().err == "otel-train: completion needs shtab: pip install 'otel-train[view]'\n"
+    assert capsys.readouterr().err == (
+        "otel-train: completion needs shtab: pip install 'otel-train[view]' (from a clone: pip install '.[view]')\n"
+    )

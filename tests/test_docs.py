@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ import otel_train
 from otel_train import semconv
 from otel_train.cli.main import COMMANDS, build_parser
 from otel_train.config import BY_NAME, SETTINGS
+from otel_train.errors import installing
 from otel_train.run.run import Run
 from otel_train.run.stage import Stage
 from otel_train.runlog.catalogue import list_runs
@@ -86,6 +88,20 @@ def test_links_and_pictures_lead_somewhere() -> None:
         relative = [target for target in targets if not target.startswith(("http://", "https://"))]
         missing[page] = [target for target in relative if not ((ROOT / page).parent / target).exists()]
     assert {page: targets for page, targets in missing.items() if targets} == {}
+
+
+def test_what_is_to_be_installed_can_be_found() -> None:
+    """There is no package otel-train on the index: pages name the clone, with extras that there are."""
+    named = {
+        (page, *found) for page, text in TEXTS.items() for found in re.findall(r"(otel-train|\.)\[([\w,]+)\]'", text)
+    }
+    assert {(page, name) for page, name, _ in named if name != "."} == set()
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert {extra for _, _, listed in named for extra in listed.split(",")} - extras.keys() == set()
+    # A message is read in either case.
+    assert installing("view") == "pip install 'otel-train[view]' (from a clone: pip install '.[view]')"
+    assert re.findall(r"pip install 'otel-train\[\w+\]'(?! \(from a clone)", SOURCE) == []
 
 
 def test_each_page_is_linked_from_the_readme() -> None:

@@ -131,7 +131,7 @@ def test_curves_of_all_runs_are_on_one_chart(four: str, page_of: Pages) -> None:
         start_ms + 2000,
         start_ms + 3000,
     ]
-    assert query(page)["axis"] == "clock"
+    wait_until(page, "new URLSearchParams(location.search).get('axis') === 'clock'")
 
 
 def test_a_box_hides_a_run_everywhere_and_the_address_keeps_it(four: str, page_of: Pages) -> None:

@@ -85,12 +85,15 @@ def test_a_logarithmic_axis_for_one_chart_and_for_all(page: Page) -> None:
     accuracy.get_by_role("button", name="log", exact=True).click()
     assert (y_type(loss), y_type(accuracy)) == ("linear", "log")
     expect(accuracy.locator(".unit")).to_have_text("1 at or below 0 have no place on a logarithmic axis")
+    # The zero at the first step is a gap: nothing falls from the point before it to the edge.
+    assert line_of(accuracy)["y"] == [None, *(step / STEPS for step in range(1, STEPS))]
     page.get_by_role("button", name="log all").click()
     assert (y_type(loss), y_type(accuracy)) == ("log", "log")
     loss.get_by_role("button", name="log", exact=True).click()
     assert (y_type(loss), y_type(accuracy)) == ("linear", "log")
     page.get_by_role("button", name="log all").click()
     assert (y_type(loss), y_type(accuracy)) == ("linear", "linear")
+    assert line_of(accuracy)["y"][0] == 0
 
 
 def test_the_cursor_of_one_chart_shows_the_values_of_the_others(page: Page) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -64,6 +65,41 @@ def test_a_record_leads_to_its_step_and_span_and_back(page: Page) -> None:
     # From the step to the records around it: step 12 was written at second 22.
     page.locator(".toolbar").get_by_role("button", name="records around").click()
     expect(page.locator("#logs .log.chosen")).to_contain_text("at the twelfth")
+
+
+def test_the_record_of_a_checkpoint_leads_to_its_step(
+    start: Callable[..., Any], root: Path, serve: Serve, page_of: Pages
+) -> None:
+    """It was saved after step 2 of epoch 0: a line at 2 in the charts, whatever a checkpoint's description calls it."""
+    run = start()
+    for _ in run.epochs(1):
+        for step in run.steps(range(5)):
+            run.log({"loss": 1.0, "accuracy": 0.5})
+            if step == 2:
+                run.save_checkpoint(root / "model.pkl", b"x")
+    run.finish()
+    page = whole(page_of(f"{serve(root)}/run/{run.id}"))
+    record = page.locator("#logs .log", has_text="checkpoint saved: model.pkl")
+    record.locator("summary .jump").click()
+    assert marks(card(page, "loss", "curves")) == marks(card(page, "accuracy", "curves")) == [2]
+
+
+def test_level_and_text_choose_the_records(page: Page) -> None:
+    """Of 33 records one is a warning, and one has the word; both choices hold together and are taken back."""
+    shown = page.locator("#logs .log")
+    expect(shown).to_have_count(33)
+    levels = page.locator("#logs .level")
+    expect(levels.filter(has_text="INFO")).to_contain_text("32")
+    levels.filter(has_text="INFO").click()
+    expect(shown).to_have_count(1)
+    expect(shown).to_contain_text("at the twelfth")
+    page.locator("#logs .search").first.fill("the epoch")
+    expect(shown).to_have_count(0)
+    levels.filter(has_text="INFO").click()
+    expect(shown).to_have_count(1)
+    expect(shown).to_contain_text("within the epoch")
+    page.locator("#logs .search").first.fill("")
+    expect(shown).to_have_count(33)
 
 
 def test_a_bar_tells_of_itself_and_of_what_lies_within(page: Page) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from playwright.sync_api import expect
 
 from tests.browser import Pages, needs_chromium, texts, wait_until
 from tests.many_runs import Made, cell, compared, filter_by, is_below, make, shown, wait_for_count
+from tests.runs import RunBuilder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs_chromium]
 Serve = Callable[[Path], str]
@@ -32,7 +34,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Made]]:
 
 
 def test_the_table_tells_each_run(page_of: Pages, serve: Serve, many: tuple[Path, list[Made]]) -> None:
-    """Newest first; state as a word, values, times in the reader's zone with UTC behind, links to each run's page."""
+    """Newest first; state as a word, values, times in UTC with the reader's own behind, links to each run's page."""
     root, made = many
     page = page_of(serve(root), timezone_id="Asia/Tokyo")
     assert shown(page) == [run.run_id for run in reversed(made)]
@@ -45,9 +47,14 @@ def test_the_table_tells_each_run(page_of: Pages, serve: Serve, many: tuple[Path
     assert float(cell(page, newest.run_id, "best val/loss")) == pytest.approx(newest.best, rel=1e-5)
     started = page.locator(f'tr[data-run="{newest.run_id}"] .runs-time')
     utc = datetime.fromtimestamp(newest.created_ns / 1e9, UTC)
-    assert started.get_attribute("title") == utc.strftime("%Y-%m-%d %H:%M:%S UTC")
-    # 12:00 UTC and 58 hours, nine hours further east.
-    assert started.inner_text().startswith("2026-02-03 07:00")
+    # As the filter reads times: 12:00 UTC and 58 hours. Nine hours further east it was the next day.
+    assert started.inner_text().startswith(utc.strftime("%Y-%m-%d %H:%M"))
+    assert started.get_attribute("title") == utc.strftime("%Y-%m-%d %H:%M:%S UTC\n2026-02-03 07:00:00 here")
+    expect(page.locator(".runs-grid thead")).to_contain_text("Started (UTC)")
+    filter_by(page, f"started >= {utc:%Y-%m-%dT%H:%M} and id = {newest.run_id}")
+    wait_for_count(page, 1, 60)
+    filter_by(page, "")
+    wait_for_count(page, 60, 60)
     assert re.search(r"ago$", started.inner_text())
     assert page.locator(f'tr[data-run="{newest.run_id}"] a').get_attribute("href") == f"run/{newest.run_id}"
     nan = next(run for run in made if run.loss is not None and run.loss != run.loss)
@@ -105,6 +112,8 @@ def test_a_wrong_filter_is_marked_at_its_place(page_of: Pages, serve: Serve, man
     assert page.locator(".runs-fault .message").inner_text()
     assert page.locator("#runs-filter").get_attribute("aria-invalid") == "true"
     assert len(shown(page)) == 60
+    # Which rows these are: of no filter yet, then of the one before.
+    expect(page.locator(".runs-fault .still")).to_have_text("Still shown: every run")
     filter_by(page, "state = failed and los < 1")
     expect(mark).to_have_text("los")
     # Letters outside of the basic plane are one character each, whatever the script counts.
@@ -113,6 +122,34 @@ def test_a_wrong_filter_is_marked_at_its_place(page_of: Pages, serve: Serve, man
     filter_by(page, "state = failed and loss < 1000")
     expect(page.locator(".runs-fault mark")).to_have_count(0)
     assert page.locator("#runs-filter").get_attribute("aria-invalid") == "false"
+    left = shown(page)
+    filter_by(page, "state == = failed")
+    expect(page.locator(".runs-fault .still")).to_have_text("Still shown: state = failed and loss < 1000")
+    assert shown(page) == left
+    assert 0 < len(left) < 60
+    filter_by(page, "")
+    wait_for_count(page, 60, 60)
+    expect(page.locator(".runs-fault")).to_have_text("")
+
+
+def test_columns_of_an_address_look_as_those_that_were_chosen(page_of: Pages, serve: Serve, tmp_path: Path) -> None:
+    """A metric without its split is a number with its statistic's name, on the right and red where it is none."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [0.25, 0.5, math.nan]}, split="val", steps=[0, 1, 2])
+    builder.end()
+    page = page_of(f"{serve(tmp_path)}/?columns=loss,best.loss,status,state,nosuch")
+    heads = page.locator(".runs-grid thead th .label")
+    expect(heads).to_have_text(["Name", "loss", "best loss", "State", "nosuch"])
+    row = page.locator(f'tr[data-run="{builder.run_id}"] td:not(.runs-check)')
+    expect(row).to_have_text(["NaN", "0.25", "finished", ""])
+    for column in (0, 1):
+        assert row.nth(column).evaluate("(cell) => getComputedStyle(cell).textAlign") in ("right", "end")
+    ink = "(cell) => getComputedStyle(cell).color"
+    assert "bad" in (row.nth(0).get_attribute("class") or "")
+    assert row.nth(0).evaluate(ink) != row.nth(1).evaluate(ink)
+    page.get_by_role("button", name="Columns").click()
+    expect(page.locator(".runs-order")).to_contain_text("best loss")
+    page.get_by_role("button", name="Take best loss out").click()
+    expect(heads).to_have_text(["Name", "loss", "State", "nosuch"])
 
 
 def test_an_address_that_is_wrong_is_told(page_of: Pages, serve: Serve, many: tuple[Path, list[Made]]) -> None:
@@ -217,7 +254,7 @@ def test_numbers_are_sorted_as_numbers_and_what_is_missing_comes_last(
         assert ids[: len(order)] == [run.run_id for run in order]
         assert set(ids[len(order) : len(order) + len(nan)]) == nan
         assert set(ids[len(order) + len(nan) :]) == missing
-    assert parse_qs(urlsplit(page.url).query)["sort"] == ["-val/loss"]
+    wait_until(page, "new URLSearchParams(location.search).get('sort') === '-val/loss'")
     head.click()
     expect(column).to_have_attribute("aria-sort", "none")
     assert shown(page) == [run.run_id for run in reversed(made)]

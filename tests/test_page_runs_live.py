@@ -276,6 +276,28 @@ def test_no_match_and_a_damaged_run(page_of: Pages, serve: Serve, tmp_path: Path
     assert page.locator("#runs-filter").input_value() == ""
 
 
+def test_a_run_that_cannot_be_read_is_seen_to_be_damaged_and_its_page_says_why(
+    page_of: Pages, serve: Serve, tmp_path: Path
+) -> None:
+    """The mark is in sight beside the longest name; no time is made up; the page is not that of a run unheard of."""
+    folder = tmp_path / "20260131-120000-aaaaaaaa"
+    folder.mkdir()
+    (folder / "run.json").write_text("{", encoding="utf-8")
+    address = serve(tmp_path)
+    page = page_of(f"{address}/?columns=state,name,reason", allow="404")
+    row = page.locator(f'tr[data-run="{folder.name}"]')
+    cell, mark = row.locator(".runs-name").bounding_box(), row.locator(".runs-problem").bounding_box()
+    assert cell is not None
+    assert mark is not None
+    assert cell["x"] <= mark["x"]
+    assert mark["x"] + mark["width"] <= cell["x"] + cell["width"]
+    expect(row).to_contain_text("run.json is missing or damaged, and nothing was recorded")
+    row.get_by_role("link").click()
+    expect(page.locator("h1", has_text="This run cannot be read")).to_be_visible()
+    expect(page.locator(".hero")).to_contain_text("nothing in it can be read (run.json is damaged: ")
+    expect(page.locator(".hero")).not_to_contain_text("There is no such run")
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_narrow_screen_shows_names_while_the_rest_moves_by(
     page_of: Pages, serve: Serve, many: tuple[Path, list[Made]], dark: bool

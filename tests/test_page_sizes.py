@@ -123,3 +123,32 @@ def test_a_long_series_is_drawn_with_its_extremes_and_zooming_shows_every_point(
     line = max(traces(chart), key=lambda trace: len([x for x, _ in finite(trace) if 31_300 <= x <= 31_400]))
     shown = {x: y for x, y in finite(line) if 31_300 <= x <= 31_400}
     assert shown == {step: values[step] for step in range(31_300, 31_401)}
+
+
+def test_the_first_chart_of_a_long_run_is_there_before_the_rest(
+    tmp_path: Path, serve: Serve, page_of: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chart is drawn while nothing else has been read; its drawing lets the page ask for the others."""
+    from otel_train.view import first_look
+    from otel_train.view.serving import held_runs, run_routes
+
+    monkeypatch.setattr(first_look, "LONG_BYTES", 1)
+    monkeypatch.setattr(run_routes, "EARLY_AFTER_S", 0.0)
+    # So long only where nobody asks for more.
+    monkeypatch.setattr(held_runs, "FIRST_ALONE_S", 1000.0)
+    builder = RunBuilder(tmp_path).attempt()
+    builder.log({"accuracy": [0.5, 0.75, 0.875], "loss": [4.0, 2.0, 1.0]}, steps=range(3)).end(at_s=20)
+    root = serve(tmp_path)
+    page = page_of(root)
+    page.add_init_script(
+        """new MutationObserver((found, watcher) => {
+          if (!document.querySelector("#curves .chart[data-drawn=yes]")) return;
+          window.firstTitles = [...document.querySelectorAll("#curves .chart h3")].map((head) => head.textContent);
+          watcher.disconnect();
+        }).observe(document, { subtree: true, childList: true, attributes: true });"""
+    )
+    page.goto(f"{root}/run/{RUN_ID}")
+    wait_until(page, "document.documentElement.dataset.whole === 'yes'")
+    assert page.evaluate("window.firstTitles") == ["loss"]
+    assert texts(page.locator("#curves .chart h3")) == ["loss", "accuracy"]
+    assert finite(traces(card(page, "accuracy"))[0]) == [(0, 0.5), (1, 0.75), (2, 0.875)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from otel_train.clock import NS_PER_S
 from otel_train.record.entries import Sample
 from otel_train.view.reading import read_run
 from otel_train.view.report import write
-from tests.browser import Pages, card, foreign_elements, needs_chromium, texts, wait_until
+from tests.browser import Pages, await_ready, card, foreign_elements, needs_chromium, texts, traces, wait_until
 from tests.runs import RUN_ID, START_NS, RunBuilder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs_chromium]
@@ -113,7 +114,9 @@ def test_the_page_of_a_run_shows_hostile_texts_literally(tmp_path: Path, serve: 
 def test_hovering_a_hostile_line_shows_its_name_and_no_markup(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
     """Plotly reads a few tags in its texts; a split of the user's is none."""
     builder = RunBuilder(tmp_path).attempt()
-    builder.log({"loss": [3.0, 2.0, 1.0]}, split="<b>bold</b><a href='javascript:alert(1)'>x</a>", steps=[0, 1, 2])
+    builder.log(
+        {"loss": [3.0, 2.0, 1.0]}, split="<b>bold</b><a href='javascript:alert(1)'>%{y} ${x}</a>", steps=[0, 1, 2]
+    )
     builder.log({"loss": [4.0, 3.0, 2.0]}, split="train", steps=[0, 1, 2])
     builder.end()
     page = page_of(f"{serve(tmp_path)}/run/{RUN_ID}")
@@ -122,7 +125,8 @@ def test_hovering_a_hostile_line_shows_its_name_and_no_markup(tmp_path: Path, se
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     hover = chart.locator(".hoverlayer")
-    expect(hover).to_contain_text("<b>bold</b>")
+    # As it is, up to sixty letters.
+    expect(hover).to_contain_text("<b>bold</b><a href='javascript:alert(1)'>%{y} ${x}</a>"[:60])
     assert hover.locator("a").count() == 0
     assert_nothing_ran(page)
 
@@ -173,3 +177,34 @@ def test_a_file_of_a_run_is_never_a_page(tmp_path: Path, serve: Serve, page_of: 
         link.click()
     assert Path(download.value.path()).read_text(encoding="utf-8") == text
     assert page.title() != "owned"
+
+
+def test_a_folder_whose_name_is_no_text_is_a_run_like_others(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
+    """Copied from a disk with another encoding: it hides no other run, and its link leads to its own points."""
+    RunBuilder(tmp_path, name="plain").attempt().log({"loss": [3.0, 2.0]}, steps=[0, 1]).end()
+    copied = RunBuilder(tmp_path, OTHER_ID, name="copied").attempt().log({"loss": [5.0, 4.0]}, steps=[0, 1]).end()
+    copied.path.rename(tmp_path / os.fsdecode(b"gr\xfc\xdfe %41"))
+    page = page_of(f"{serve(tmp_path)}/")
+    expect(page.locator("tbody th a")).to_have_text(["copied", "plain"])
+    page.get_by_role("link", name="copied", exact=True).click()
+    await_ready(page)
+    assert page.url.lower().endswith("/run/gr%fc%dfe%20%2541")
+    assert [trace["y"] for trace in traces(card(page, "loss", "curves")) if trace["meta"] == "line"] == [[5.0, 4.0]]
+
+
+def test_proposals_for_names_that_every_object_has_come_from_the_runs_alone(
+    tmp_path: Path, serve: Serve, page_of: Pages
+) -> None:
+    """A metric may be called constructor, a key of the configuration toString; a large seed keeps its digits."""
+    builder = RunBuilder(tmp_path).attempt(config={"toString": "adam", "seed": 12345678901234567890})
+    builder.log({"constructor": [3.0, 2.0]}, steps=[0, 1]).end()
+    page = page_of(f"{serve(tmp_path)}/?columns=constructor,toString,config.toString,config.seed")
+    cell = page.locator("tbody td", has_text="12345678901234567890")
+    expect(cell).to_have_class("num")
+    line, offers = page.locator("#runs-filter"), page.locator("#runs-offers li")
+    # The list was open for the operators that go with the name.
+    line.press_sequentially("constructor = f")
+    expect(page.locator("#runs-offers")).to_be_hidden()
+    line.fill("")
+    line.press_sequentially("config.toString = a")
+    expect(offers).to_have_text(["adam"])

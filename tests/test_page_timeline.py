@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from otel_train.clock import NS_PER_S
 from tests.browser import Pages, needs_chromium, wait_until
+from tests.reader import drag, told_run, whole, x_range
 from tests.runs import RUN_ID, START_NS, RunBuilder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs_chromium]
@@ -90,3 +91,62 @@ def test_a_day_long_run_that_was_killed_keeps_its_closed_parts(tmp_path: Path, s
     # The last sign of life, an hour before now, and not now.
     assert train["base"] + train["long"] == pytest.approx(19.0, abs=0.05)
     expect(page.locator("#timeline")).to_contain_text("truncated")
+
+
+def test_the_timeline_is_zoomed_by_a_drag_and_shown_whole_by_a_double_click(
+    tmp_path: Path, serve: Serve, page_of: Pages
+) -> None:
+    """From second 20 to 30 of a minute and back; the zoom is in the address, and another browser opens it there."""
+    told_run(tmp_path)
+    page = whole(page_of(f"{serve(tmp_path)}/run/{RUN_ID}"))
+    bars(page)
+    timeline = page.locator("#timeline .card").filter(has=page.locator(".plot")).first
+    before = x_range(timeline)
+    drag(page, timeline, 20, 30)
+    wait_until(page, "location.search.includes('zoom=')")
+    assert x_range(timeline) == [pytest.approx(20, abs=0.5), pytest.approx(30, abs=0.5)]
+    other = whole(page_of(page.url))
+    bars(other)
+    again = x_range(other.locator("#timeline .card").filter(has=other.locator(".plot")).first)
+    assert again == pytest.approx(x_range(timeline))
+    timeline.locator(".plot .nsewdrag").first.dblclick(position={"x": 4, "y": 4})
+    wait_until(page, "!location.search.includes('zoom=')")
+    assert x_range(timeline) == before
+
+
+def test_a_double_click_on_a_bar_chooses_nothing(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
+    """It shows the whole timeline, with the span that was chosen before; a single click still chooses."""
+    told_run(tmp_path)
+    page = whole(page_of(f"{serve(tmp_path)}/run/{RUN_ID}"))
+    bars(page)
+    timeline = page.locator("#timeline .card").filter(has=page.locator(".plot")).first
+    before = x_range(timeline)
+    drag(page, timeline, 12, 40)
+    wait_until(page, "location.search.includes('zoom=')")
+    plot = timeline.locator(".plot")
+    plot.dblclick(position=middle_of_epoch(plot))
+    wait_until(page, "!location.search.includes('zoom=')")
+    assert x_range(timeline) == before
+    page.wait_for_timeout(1_000)
+    assert "span=" not in page.url
+    expect(page.locator("#span")).to_be_hidden()
+    plot.click(position=middle_of_epoch(plot))
+    expect(page.locator("#span h3")).to_have_text("epoch 0")
+    wait_until(page, "location.search.includes('span=')")
+    chosen = page.url
+    page.wait_for_timeout(1_000)
+    plot.dblclick(position=middle_of_epoch(plot, "Stages"))
+    page.wait_for_timeout(1_000)
+    assert page.url == chosen
+    expect(page.locator("#span h3")).to_have_text("epoch 0")
+
+
+def middle_of_epoch(plot: Locator, lane: str = "Epochs") -> Any:
+    """Return the place of the first bar of a lane, where the pointer meets it."""
+    return plot.evaluate(
+        """(plot, lane) => { const bars = plot.data.find((trace) => trace.name === lane);
+        const { xaxis, yaxis } = plot._fullLayout;
+        return { x: xaxis._offset + xaxis.l2p(bars.base[0] + bars.x[0] / 2),
+                 y: yaxis._offset + yaxis.l2p(bars.y[0]) }; }""",
+        lane,
+    )

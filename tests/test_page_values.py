@@ -17,6 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from otel_train.clock import NS_PER_S
 from tests.browser import Pages, card, finite, needs_chromium, rows, texts, traces, wait_until
+from tests.reader import marks
 from tests.runs import RUN_ID, START_NS, RunBuilder
 from tests.scripts import Scripts
 
@@ -212,7 +213,7 @@ def test_a_run_on_a_full_disk_is_shown_to_the_last_whole_line(
     expect(page.locator("#overview .notice", has_text="damaged and left out")).to_have_count(1)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES])
 def test_what_a_disk_did_not_take_is_counted_on_top_of_the_page(
     start: Start, root: Path, serve: Serve, page_of: Pages, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
@@ -240,6 +241,44 @@ def test_what_a_disk_did_not_take_is_counted_on_top_of_the_page(
     expect(notice).to_have_count(1)
     expect(notice).to_contain_text(f"{dropped:,} points (disk not writable)")
     expect(page.locator("#overview .hero")).to_contain_text(f"{dropped:,} points (disk not writable)")
+
+
+def test_a_run_whose_description_is_damaged_says_what_is_missing(tmp_path: Path, serve: Serve, page_of: Pages) -> None:
+    """Its points are all there; run.json alone is named, and what only it held; a cut line is told of by itself."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [3.0, 2.0]}, steps=[0, 1])
+    (builder.path / "run.json").write_text("{", encoding="utf-8")
+    address = f"{serve(tmp_path)}/run/{RUN_ID}"
+    page = page_of(address)
+    assert number_of(summary(page)["loss", "train"]["Minimum"]) == 2.0
+    notices = page.locator("#overview .notice", has_text="damaged")
+    expect(notices).to_have_count(1)
+    expect(notices).to_contain_text(
+        "run.json is damaged: what it held of data sets, checkpoints, stages and the directions of metrics is missing."
+    )
+    builder.lines("metrics", b'{"cut' + bytes([10]))
+    expect(notices).to_have_count(2)
+    expect(notices.nth(1)).to_contain_text("1 line of the run log is damaged and left out here")
+
+
+def test_health_conditions_stand_on_top_with_the_way_to_their_step(
+    tmp_path: Path, serve: Serve, page_of: Pages
+) -> None:
+    """What holds and what is over, each with its step; its button marks that step in the curves."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [1.0] * 40}, steps=range(40))
+    builder.record("Loss stands still", "WARN", event="health.plateau", at_s=9, dl__step=8, metric="train.loss")
+    builder.record("fell", event="health.plateau", at_s=20, dl__step=19, metric="train.loss", cleared=True)
+    drift = "Training and validation drift apart"
+    builder.record(drift, "WARN", event="health.overfitting", at_s=31, dl__step=30, metric="train.loss")
+    page = page_of(f"{serve(tmp_path)}/run/{builder.end(at_s=60).run_id}")
+    notices = page.locator("#overview .notice.warn")
+    expect(notices.filter(has_text="Loss stands still")).to_contain_text("over at step 19")
+    holding = notices.filter(has_text=drift)
+    expect(holding).not_to_contain_text("over at")
+    holding.get_by_role("button", name="show step 30").click()
+    assert marks(card(page, "loss", "curves")) == [30]
+    expect(page.locator(".toolbar .marked")).to_contain_text("marked: step 30")
+    notices.filter(has_text="Loss stands still").get_by_role("button", name="show step 8").click()
+    assert marks(card(page, "loss", "curves")) == [8]
 
 
 def stored_points(path: Path, name: str) -> int:

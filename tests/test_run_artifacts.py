@@ -48,6 +48,7 @@ def test_a_saved_model_has_its_whole_context_beside_it(start: Start, tmp_path: P
     event = record.event("checkpoint.saved")
     assert event.body == f"checkpoint saved: model.pkl, {written.stat().st_size} bytes, the best so far"
     assert event.attributes["sha256"] == sha256
+    assert (event.attributes["dl.step"], event.attributes["dl.epoch"]) == (9, 0)
     assert [point.value for point in record.named("dl.checkpoint.size")] == [written.stat().st_size]
     assert len(record.named("dl.checkpoint.time")) == 1
     archived = list((run.path / "artifacts").rglob("*.json"))

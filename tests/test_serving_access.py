@@ -226,6 +226,8 @@ def test_the_names_of_a_server(host: str, names: set[str] | None) -> None:
         ("localhost:80", "localhost"),
         ("[::1]", "::1"),
         ("[fe80::1]:6160", "fe80::1"),
+        ("[::1]a.example", "[::1]a.example"),
+        ("[::1]:80.example", "[::1]:80.example"),
         (" a.example.:1 ", "a.example"),
         ("", ""),
     ],

@@ -23,6 +23,7 @@ from tests.runs import RUN_ID, RunBuilder
 from tests.serving import Served, serve_in_thread
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parent.parent
 UI = [sys.executable, "-m", "otel_train.cli.main", "ui"]
 
 
@@ -243,6 +244,46 @@ def test_the_browser_is_opened_at_the_right_page(tmp_path: Path) -> None:
     opened = seen.read_text()
     assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/run/{RUN_ID}\?token=[\w-]{{32}}", opened)
     assert opened.partition("?")[2] == printed.partition("?")[2]
+
+
+def test_the_demo_opens_the_page_of_the_run_that_it_trained(tmp_path: Path) -> None:
+    """The last line of `make demo` as it is written, with its own program and in a folder that holds a run."""
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].split("\n\n")[0]
+    trains, looks = re.findall(r"^\t@\$\(BIN\)/(.+)$", recipe, re.MULTILINE)
+    assert trains.startswith("python ")
+    assert (ROOT / trains.removeprefix("python ")).is_file()
+    one_run(tmp_path / "runs")
+    seen = tmp_path / "seen"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf "%s" "$1" > {seen}.part && mv {seen}.part {seen}\n')
+    browser.chmod(0o755)
+    program, *arguments = looks.split()
+    idle = arguments.index("--until-idle") + 1
+    arguments[idle] = "5"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_TRAIN_")}
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name(program), *arguments],
+        cwd=tmp_path,
+        env={**environ, "BROWSER": str(browser)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until_s = monotonic() + 30
+        while not seen.exists():
+            assert monotonic() < until_s
+            threading.Event().wait(0.02)
+        opened = seen.read_text()
+        assert opened.endswith(f"/run/{RUN_ID}")
+        assert b'data-page="run"' in body(opened)
+        # Nobody looks any more: it ends by itself.
+        said, complained = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, complained) == (0, "")
+    assert opened.rpartition("/run/")[0] in said
 
 
 def test_without_a_desktop_no_browser_takes_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,8 @@ def test_every_point_as_csv(served: Served, long_run: tuple[RunBuilder, list[flo
     both = list(csv.DictReader(io.StringIO(served.get(f"api/run/{RUN_ID}/points.csv").text)))
     assert len(both) == MANY + 2
     assert [float(row["value"]) for row in both if "val" in row["series"]] == [0.5, 0.25]
+    twice = served.get(f"api/run/{RUN_ID}/points.csv?lines={','.join([found['train']['id']] * 3)}")
+    assert twice.body == answer.body
     none = served.get(f"api/run/{RUN_ID}/points.csv?lines=0123456789ab")
     assert none.text.splitlines() == ["series,step,epoch,time,elapsed_s,value"]
 
@@ -217,7 +219,7 @@ def test_a_wrong_filter_says_where(served: Served, query: str, field: str, posit
     assert found["rows"] == []
 
 
-@pytest.mark.parametrize("limit", ["x", "-1", "1.5", "²"])
+@pytest.mark.parametrize("limit", ["x", "-1", "1.5", "²", "9" * 5000])
 def test_a_wrong_limit_is_refused(served: Served, limit: str) -> None:
     """A whole number is asked for."""
     answer = served.get(f"api/runs?limit={quote(limit)}")

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import math
+import os
 import re
 import shutil
 import threading
@@ -98,7 +99,8 @@ def test_what_a_shell_loads_is_there_and_kept_for_ever(served: Served) -> None:
         bodies[f"{stem}.{suffix}"] = answer
     assert bodies["page.js"].text == joined(LOCAL_SCRIPTS)
     assert bodies["page.css"].text == "\n".join(asset(name) for name in LOCAL_STYLES)
-    assert bodies["plotly.js"].body == plotly_path().read_bytes()
+    # For browsers that know the sign: nothing of the script itself is another.
+    assert bodies["plotly.js"].body == b"//# allFunctionsCalledOnLoad\n" + plotly_path().read_bytes()
     assert bodies["page.js"].headers["content-type"] == "text/javascript; charset=utf-8"
     assert served.get("assets/page.0123456789abcdef.js").status == 404
     assert served.get("assets/..%2f..%2fpage.py").status == 404
@@ -151,6 +153,22 @@ def test_a_run_is_found_by_its_name(tmp_path: Path) -> None:
         assert (error["near"], error["message"].partition("; ")[2]) == ([other], f"the newest is {other}")
 
 
+def test_a_folder_whose_name_is_no_text_has_an_address(tmp_path: Path) -> None:
+    """Its bytes as they are; an unknown run is answered with it as with any other that is near."""
+    copied = RunBuilder(tmp_path).attempt().log({"loss": [2.0]}).end()
+    copied.path.rename(tmp_path / os.fsdecode(b"gr\xfc\xdfe"))
+    with serve_in_thread(tmp_path) as served:
+        for path in ("run/gr%FC%DFe", "api/run/gr%fc%dfe", "api/run/gr%FC%DFe/files"):
+            assert served.get(path).status == 200, path
+        for reference in ("gr%FC", "latest"):
+            answer = served.get(f"run/{reference}")
+            assert (answer.status, answer.headers["location"]) == (307, "gr%FC%DFe")
+        answer = served.get("run/nothing")
+        assert answer.status == 404
+        assert "../run/gr%FC%DFe" in [link["href"] for link in Tags(answer.text).of("a")]
+        assert served.get("run/gr%FF").status == 404
+
+
 def test_a_hostile_address_is_shown_as_text(served: Served) -> None:
     """Also on the page that says that there is nothing."""
     for path in ("run/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "%3Cscript%3Ealert(1)%3C", "run/%3Cimg%20src=x%3E"):
@@ -168,6 +186,16 @@ def test_the_newest_run_has_an_address(tmp_path: Path) -> None:
             RunBuilder(tmp_path, f"20260131-12000{number}-abcdefgh", created=f"2026-01-31T12:00:0{number}Z")
         answer = served.get("run/latest")
         assert (answer.status, answer.headers["location"]) == (307, "20260131-120002-abcdefgh")
+
+
+def test_an_address_that_leads_to_a_run_keeps_the_view_that_it_names(served: Served) -> None:
+    """Axis, zoom and open groups stand behind the question mark, whatever the run is called by."""
+    for reference in (RUN_ID[:12], "latest"):
+        answer = served.get(f"run/{reference}?axis=time&charts=val%2Floss+a&smoothing=0.5")
+        assert (answer.status, answer.headers["location"]) == (
+            307,
+            f"{RUN_ID}?axis=time&charts=val%2Floss+a&smoothing=0.5",
+        )
 
 
 # Data ----------------------------------------------------------------------------------------------------------------
@@ -232,7 +260,7 @@ def test_answers_are_compressed_only_for_others(served: Served) -> None:
     sources = [str(item["src"]) for item in Tags(served.get("compare").text).of("script")]
     (name,) = [source for source in sources if "plotly" in source]
     plotly = served.get(name, accept_encoding="gzip", x_forwarded_for="192.0.2.1")
-    assert gzip.decompress(plotly.body) == plotly_path().read_bytes()
+    assert gzip.decompress(plotly.body).endswith(b"\n" + plotly_path().read_bytes())
 
 
 def test_concurrent_requests_share_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +315,34 @@ def test_a_run_that_was_deleted_is_gone(tmp_path: Path) -> None:
         assert "was deleted" in gone.json["error"]["message"]
         assert served.get(path).status == 404
         assert served.get(f"run/{builder.run_id}").status == 404
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "gzipped"])
+def test_a_run_that_takes_the_name_of_one_that_was_deleted_is_shown_alone(tmp_path: Path, is_packed: bool) -> None:
+    """A script with a fixed id is run again: nothing of the older run is left, though its files were shorter."""
+
+    def begun(losses: list[float], created: str) -> RunBuilder:
+        made = RunBuilder(tmp_path, created=created).attempt().log({"loss": losses}, steps=range(len(losses))).end()
+        segment = made.path / "attempt-1" / "rank-0" / "metrics.000001.jsonl"
+        if is_packed:
+            segment.with_name(f"{segment.name}.gz").write_bytes(gzip.compress(segment.read_bytes()))
+            segment.unlink()
+        return made
+
+    builder = begun([1.0, 2.0], "2026-01-31T12:00:00Z")
+    with serve_in_thread(tmp_path) as served:
+        path = f"api/run/{builder.run_id}?parts=metrics,run_log"
+        assert served.get(path).json["summary"][0]["last"]["value"] == 2.0
+        shutil.rmtree(builder.path)
+        begun([7.0, 8.0, 9.0, 10.0], "2026-01-31T12:00:01Z")
+        found = served.get(path).json
+        # What was read half a second ago is still shown.
+        for _ in range(2000):
+            if found["summary"][0]["last"]["value"] != 2.0:
+                break
+            found = served.get(path).json
+        assert found["charts"]["metrics"][0]["lines"][0]["y"] == [7.0, 8.0, 9.0, 10.0]
+        assert (found["summary"][0]["points"], found["run_log"]["damage"]) == (4, [])
 
 
 def test_an_empty_and_a_missing_root(tmp_path: Path) -> None:

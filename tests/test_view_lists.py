@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,28 @@ def entry(number: int, severity: int = 9, **more: object) -> LogRow:
         1,
         0,
     )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("event", "attributes", "place"),
+    [
+        ("checkpoint.saved", {"step": 7, "epoch": 1}, (7, 1)),
+        ("checkpoint.saved", {"step": 7, "dl.step": 8, "dl.epoch": 2}, (8, 2)),
+        # The step of a model that was loaded is one of the run that made it.
+        ("checkpoint.loaded", {"step": 7, "epoch": 1}, (None, None)),
+        ("", {"step": 7}, (None, None)),
+    ],
+)
+def test_a_record_stands_at_its_step(event: str, attributes: dict[str, int], place: tuple[object, object]) -> None:
+    """Also that of a checkpoint of which only its own description says the place, as older runs have it."""
+    keeper = LogKeeper()
+    said = LogEntry(
+        time_ns=S, severity_number=9, severity_text="INFO", body="said", attributes=dict(attributes), event_name=event
+    )
+    keeper.add(LogRow(said, 1, 0))
+    made = payload(keeper, 0)
+    row = dict(zip(made["columns"], made["rows"][0], strict=True))
+    assert (row["step"], row["epoch"]) == place
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.sampled_from([5, 9, 13, 17])), max_size=80), st.integers(1, 40))
@@ -99,6 +122,36 @@ def test_spans_lie_in_the_lanes_of_their_kind() -> None:
         "step": ["step 0"],
         "phase": ["forward"],
         "span": ["GET /data"],
+    }
+
+
+def test_a_batch_of_an_evaluation_leads_to_no_step() -> None:
+    """Batch 1 of a validation, its wait and what that did are not at step 1; a step of training and its phase are."""
+    rows = []
+    for first, split in ((10, "train"), (20, "val")):
+        for place, (name, attributes) in enumerate(
+            (("step", {"split": split}), ("data_wait", {"phase": "data_wait"}), ("fetch", {}))
+        ):
+            parent = first + place - 1 if place else 0
+            entry = SpanEntry(
+                name=name,
+                trace_id=7,
+                span_id=first + place,
+                parent_span_id=parent,
+                start_ns=first * S,
+                end_ns=(first + 1) * S,
+                attributes={"dl.step": 1, **attributes},
+            )
+            rows.append(SpanRow(entry, 1, 0))
+    bars = [bar for lane in timeline(rows, 0, {1: 60 * S})["lanes"] for bar in lane["bars"]]
+    told = {(bar["name"], bar["start"]): bar.get("step") for bar in bars}
+    assert told == {
+        ("step 1", 10): 1,
+        ("data_wait", 10): 1,
+        ("fetch", 10): 1,
+        ("val batch 1", 20): None,
+        ("data_wait", 20): None,
+        ("fetch", 20): None,
     }
 
 
@@ -220,6 +273,12 @@ def test_sizes_in_words() -> None:
         "18.0 GiB",
         "",
     ]
+
+
+@pytest.mark.parametrize("value", [None, "5", [5], {}, math.nan, -math.inf, 10**400])
+def test_what_is_no_finite_number_has_no_words(value: object) -> None:
+    """A damaged description may hold anything in the place of a size or a duration."""
+    assert (text.size(value), text.duration(value)) == ("", "")
 
 
 def test_tables_align_and_colour_only_on_a_terminal() -> None:

@@ -336,6 +336,33 @@ def test_what_was_never_a_run_is_refused(tmp_path: Path) -> None:
     assert live.refresh().kind == "reload"
 
 
+def test_a_look_tells_what_the_top_of_the_page_says_of_other_parts(tmp_path: Path) -> None:
+    """Time by state, lineage in short and how much there is of what is not in sight; each once, when it changes."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [1.0]}, steps=[0])
+    now = [NOW_NS]
+    live = LiveRun(builder.path, lambda: now[0])
+    live.refresh()
+    builder.samples(10, [Sample("dl.time", 8.0, (("state", "productive"),))])
+    payload = live.refresh().payload
+    assert (payload["time_by_state"], payload["time_not_counted"]) == ({"productive": 8.0}, None)
+    assert (payload["counts"], payload["lineage"], payload["came"]) == ({}, [], ["inside"])
+    checkpoint = {"path": "a/model.pt", "role": "saved", "best": True, "step": 3}
+    builder.folder.update(lambda document: document["checkpoints"].append(checkpoint))
+    builder.span("evaluation", 10, 11)
+    payload = live.refresh().payload
+    assert payload["lineage"] == [["Best checkpoint", "model.pt at step 3", "checkpoints"]]
+    assert (payload["counts"], payload["came"]) == ({"checkpoints": 1, "timeline": 1}, [])
+    builder.record("hello", at_s=40)
+    payload = live.refresh().payload
+    assert (payload["counts"], "lineage" in payload, "time_by_state" in payload) == ({}, False, False)
+    # All spans are looked at again for their number, which waits some seconds, but is not forgotten.
+    builder.span("evaluation", 40, 41, span_id=2)
+    assert live.refresh().payload["counts"] == {}
+    now[0] += 11 * NS_PER_S
+    builder.record("hello again", at_s=41)
+    assert live.refresh().payload["counts"] == {"timeline": 2}
+
+
 def test_new_series_new_attempts_and_replaced_points_are_a_reload(tmp_path: Path) -> None:
     """Whatever changes lines that are drawn; a new series of the machine only makes its part stale."""
     builder = RunBuilder(tmp_path).attempt().log({"loss": [3.0, 2.0, 1.0]}, steps=[0, 1, 2])

@@ -15,6 +15,7 @@ from otel_train.cli.show import as_dict
 from otel_train.record.entries import Sample
 from otel_train.runlog.lock import WriterLock
 from otel_train.view import overview
+from otel_train.view.counting import points_by_kind, recorded
 from otel_train.view.index import RunIndex
 from otel_train.view.reading import read_run
 from otel_train.view.report import build
@@ -70,7 +71,7 @@ def test_points_are_those_of_the_last_line(
     path = root / run.id
     (said,) = re.findall(r"finished: ([\d,]+) points", capfd.readouterr().err)
     data = read_run(path, NOW_NS)
-    metrics, steps, readings = overview.points_by_kind(data)
+    metrics, steps, readings = points_by_kind(data)
     assert metrics == 11
     # Of each step its time, the wait for data and the phase.
     assert steps == 15
@@ -84,6 +85,51 @@ def test_points_are_those_of_the_last_line(
     )
 
 
+def test_points_are_those_of_the_last_line_of_a_watched_run(
+    start: Callable[..., Any], root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Totals and rates that stand at a step are readings, what an evaluation's loop takes is none, on any heartbeat."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("otel_train.runlog.recorder.HEARTBEAT_NS", NS_PER_S // 50)
+    data_set = torch.utils.data.TensorDataset(torch.randn(48, 4), torch.randint(0, 2, (48,)))
+    loader = torch.utils.data.DataLoader(data_set, batch_size=4)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = start()
+    run.watch(model, optimizer=optimizer, every=2)
+    for inputs, labels in run.steps(loader):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        run.log({"loss": 1.0})
+        assert run.flush()
+    for _ in run.steps(loader, split="val"):
+        run.log({"accuracy": 0.5})
+    run.finish()
+    (said,) = re.findall(r"finished: ([\d,]+) points", capfd.readouterr().err)
+    read = read_run(root / run.id, NOW_NS)
+    names = [series.name for series in read.store.raw() for _ in series.values]
+    assert names.count("dl.micro_step") >= 3
+    assert {"dl.optimizer.tried", "dl.optimizer.step", "dl.rank.samples_per_second", "dl.update.ratio"} <= {*names}
+    metrics, steps, readings = points_by_kind(read)
+    assert metrics == 24
+    assert metrics + steps == recorded(read) == int(said.replace(",", ""))
+    assert metrics + steps + readings == read.store.points
+
+
+def test_points_of_a_run_whose_account_is_missing_are_counted_the_same(tmp_path: Path) -> None:
+    """Of a killed run too: what is repeated at heartbeats counts once, on each rank by itself."""
+    builder = RunBuilder(tmp_path).attempt(world_size=2)
+    for rank in (0, 1):
+        builder.log({"loss": [1.0, 0.5]}, rank=rank)
+        # At a step; at heartbeats, the first of which comes before any step of the optimizer.
+        builder.samples(1.5, [Sample("dl.micro_step", 1)], rank=rank)
+        builder.samples(2.0, [Sample("dl.optimizer.step", 1), Sample("dl.grad.norm", 0.5)], rank=rank)
+        for at_s in (3.0, 4.0):
+            builder.samples(at_s, [Sample("dl.micro_step", 2), Sample("dl.optimizer.step", 2)], rank=rank)
+    assert points_by_kind(read_run(builder.path, NOW_NS)) == (4, 4, 10)
+
+
 def test_time_that_was_never_counted_is_told(tmp_path: Path) -> None:
     """Counted for the last time after two seconds, alive for forty: 38 are missing."""
     builder = spent(RunBuilder(tmp_path).attempt(), 2, productive=1.5, **{"start-up": 0.5})
@@ -95,6 +141,24 @@ def test_time_that_was_never_counted_is_told(tmp_path: Path) -> None:
     assert lock.acquire()
     assert build(read_run(builder.path, NOW_NS))["time_not_counted"] == {"seconds": 3598.0, "whole_s": 3600.0}
     lock.release()
+
+
+def test_time_after_the_end_is_not_of_the_run(tmp_path: Path) -> None:
+    """The account is made when the end is written, a moment after it: the states add up to the duration."""
+    builder = spent(RunBuilder(tmp_path).attempt(), 12, productive=8.0, data=1.0, idle=1.5, **{"start-up": 1.5})
+    data = build(read_run(builder.end("failed", at_s=10).path, NOW_NS))
+    assert dict(data["facts"])["Duration"] == "10.0 s"
+    # Two seconds too many: of idleness what there is, then of what most of the time went to.
+    assert data["time_by_state"] == {"productive": 7.5, "data": 1.0, "start-up": 1.5}
+    assert data["time_not_counted"] is None
+
+
+def test_time_of_an_earlier_attempt_after_its_end_is_not_of_the_run(tmp_path: Path) -> None:
+    """Each attempt by itself; what a kill has lost of an older one is no time of the newer."""
+    builder = spent(RunBuilder(tmp_path).attempt(), 11, productive=9.0, idle=2.0).end("failed", at_s=10)
+    spent(builder.attempt(2, start_s=100), 110, attempt=2, productive=9.0, idle=1.0, lost=3.0).end(at_s=110)
+    spent_s = build(read_run(builder.path, NOW_NS))["time_by_state"]
+    assert spent_s == {"productive": 18.0, "idle": 2.0, "lost": 3.0}
 
 
 def test_time_that_was_not_counted_is_that_of_all_attempts(tmp_path: Path) -> None:

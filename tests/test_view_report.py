@@ -217,6 +217,38 @@ def test_a_damaged_description_does_not_stop_the_page(tmp_path: Path) -> None:
     assert data["summary"][0]["last"]["value"] == 1.0
 
 
+def test_tags_that_are_no_list_are_one_tag(tmp_path: Path) -> None:
+    """A number where a list is expected is shown as what it is."""
+    builder = RunBuilder(tmp_path, tags=5)
+    builder.attempt().log({"loss": [1.0]}).end()
+    assert page_data(builder)["tags"] == ["5"]
+
+
+ODD: list[Any] = [None, 5, "str", True, [], [1, "a", None], {"a": {"b": 1}}, math.inf, 2**70]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_odd_values_within_a_description_do_not_stop_the_page(tmp_path: Path, odd: Any) -> None:
+    """Numbers, lists and mappings may be anything; what stands beside them is shown as ever."""
+    builder = RunBuilder(
+        tmp_path,
+        datasets=[
+            {"name": "digits", "size": odd, "notes": odd, "problems": odd, "checksum": odd},
+            {"name": "letters", "checksum": {"value": odd, "whole": False, "bytes_read": odd}},
+        ],
+        checkpoints=[{"path": "a.pt", "size": odd, "duration_s": odd, "checksum": odd, "metrics": odd, "best": True}],
+        stages=[{"name": "fit", "status": odd, "duration_s": odd, "inputs": odd}],
+    )
+    builder.attempt(config={"lr": 0.1}).log({"loss": [1.0]}, steps=[0]).end()
+    builder.folder.update(lambda document: document["attempts"][0].update(attempt=odd))
+    data = page_data(builder)
+    assert [card["name"] for card in data["datasets"]] == ["digits", "letters"]
+    assert data["checkpoints"][0][0]["mono"].endswith("a.pt")
+    assert data["stages"][0][0] == "fit"
+    assert data["config"]["rows"] == [{"cells": ["lr", "0.1"], "changed": False}]
+    assert data["summary"][0]["last"]["value"] == 1.0
+
+
 def test_damaged_lines_are_listed_and_the_rest_is_drawn(tmp_path: Path) -> None:
     """The place of the damage, relative to the run, with its reason."""
     builder = (

@@ -54,6 +54,23 @@ def index(tmp_path: Path) -> RunIndex:
     return index
 
 
+def test_a_large_seed_keeps_all_of_its_digits(tmp_path: Path) -> None:
+    """A browser's numbers have 53 bits: what would be rounded is a text there, sorted as the number that it is."""
+    seeds = [10**15 - 1, -(2**62) - 1, 2**53 + 1, 12345678901234567890]
+    for letter, seed in zip("abcd", seeds, strict=True):
+        a_run(tmp_path, letter, 0.5, config={"seed": seed, "wide": True})
+    index = RunIndex(tmp_path, lambda: NOW)
+    index.refresh(None)
+    shown = json.loads(json.dumps(table(index, sort="config.seed", columns=["config.seed", "config.wide"])))
+    assert [row["values"]["config.seed"] for row in shown["rows"]] == [
+        "-4611686018427387905",
+        10**15 - 1,
+        "9007199254740993",
+        "12345678901234567890",
+    ]
+    assert [row["values"]["config.wide"] for row in shown["rows"]] == [True] * 4
+
+
 def letters(shown: dict[str, Any]) -> str:
     return "".join(row["run_id"][-1] for row in shown["rows"])
 
@@ -65,6 +82,28 @@ def test_the_whole_table(index: RunIndex) -> None:
     columns = {column["id"]: column for column in shown.pop("columns")}
     assert shown == {
         "shown": ["val/loss", "best.loss", "config.lr", "nothing"],
+        "asked": [
+            {
+                "id": "best.loss",
+                "title": "best loss",
+                "group": "metric",
+                "kind": "number",
+                "count": 3,
+                "of": "val/loss",
+                "stat": "best",
+                "goal": "min",
+            },
+            {
+                "id": "nothing",
+                "title": "nothing",
+                "group": "metric",
+                "kind": "number",
+                "count": 0,
+                "of": "nothing",
+                "stat": "last",
+                "goal": None,
+            },
+        ],
         "sort": [["started", "descending"]],
         "total": 3,
         "matched": 1,

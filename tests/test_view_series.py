@@ -98,6 +98,29 @@ def test_a_series_that_the_newest_attempt_lacks_is_cut_at_its_first_step_too() -
     assert list(by_split["val"].replaced[0].steps) == [3.0]
 
 
+def test_batches_of_an_evaluation_are_no_steps_and_replace_nothing() -> None:
+    """A run that goes on at step 3 and evaluates: its batch 0 is no step 0, so steps 0 to 2 still count."""
+    store = SeriesStore()
+    val = (("split", "val"),)
+    for attempt, steps, start_ns in ((1, [0, 1, 2], 0), (2, [3, 4], 100)):
+        fill(store, attempt, steps, [1.0] * len(steps), start_ns)
+        for batch in (0, 1):
+            for name, attributes in (("dl.step.time", val), ("dl.data.fetch.time", val)):
+                store.add(name, attributes, attempt, 0, start_ns + 50 + batch, 0.1)
+            store.add("dl.step", val, attempt, 0, start_ns + 50 + batch, batch)
+            store.add("dl.epoch", val, attempt, 0, start_ns + 50 + batch, 7)
+    by_name = {item.series.name: item for item in effective(store.join())}
+    assert list(by_name["train.loss"].series.steps) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert by_name["train.loss"].replaced == []
+    for name in ("dl.step.time", "dl.data.fetch.time"):
+        times = by_name[name].series
+        assert all(math.isnan(step) for step in times.steps)
+        # Two of each attempt, with the gap between two attempts.
+        assert [value for value in times.values if value == value] == [0.1] * 4
+        assert {epoch for epoch in times.epochs if epoch == epoch} == {7.0}
+        assert by_name[name].replaced == []
+
+
 def test_points_without_a_step_are_never_replaced() -> None:
     """System series of all attempts stay: they belong to their time."""
     store = SeriesStore()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_train.cli.arguments import OK, UNREADABLE, add_root, root_of
-from otel_train.errors import OtelTrainError
+from otel_train.errors import OtelTrainError, installing
 
 if TYPE_CHECKING:
     from otel_train.runlog.folder import RunFolder
@@ -96,7 +96,7 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        print("otel-train: completion needs shtab: pip install 'otel-train[view]'", file=sys.stderr)
+        print(f"otel-train: completion needs shtab: {installing('view')}", file=sys.stderr)
         return UNREADABLE
     from otel_train.cli.main import build_parser
 
@@ -172,7 +172,11 @@ def list_runs(words: list[str]) -> int:
 
 
 def _is_run(path: Path, run_file: str) -> bool:
-    return (path / run_file).is_file() or (path / "attempt-1").is_dir()
+    try:
+        return (path / run_file).is_file() or (path / "attempt-1").is_dir()
+    except OSError:
+        # Somebody else's.
+        return False
 
 
 def _name_of(folder: RunFolder) -> str:

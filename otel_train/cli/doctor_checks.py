@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_train import __version__
 from otel_train.clock import SYSTEM, Clock
+from otel_train.errors import installing
 from otel_train.view.text import duration, size
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def versions() -> Iterator[Check]:
     for extra, use, packages in OPTIONAL:
         lacking = [name for name in packages if name not in found]
         if lacking:
-            yield Check(
-                extra, OK, f"not installed: {', '.join(lacking)} (for {use}: pip install 'otel-train[{extra}]')"
-            )
+            yield Check(extra, OK, f"not installed: {', '.join(lacking)}; for {use}: {installing(extra)}")
         else:
             yield Check(extra, OK, ", ".join(f"{name} {found[name]}" for name in packages))
 
@@ -213,9 +212,11 @@ def endpoint(
         destinations = Destinations.from_environ(environ, endpoint_of(settings) if settings else None)
     except ConfigError as fault:
         yield Check("endpoint", FAIL, f"{fault.field} is {fault.value!r}", fault.fix)
+        yield from _skew([])
         return
     if not destinations:
         yield Check("endpoint", OK, "none is set: runs stay in their folder, and nothing was sent")
+        yield Check("clock", OK, "not compared: no endpoint is set whose answer would say the time")
         return
     probed = probe(destinations, timeout_s, clock)
     for found in probed:
@@ -265,6 +266,7 @@ def _answered(found: Probed, origin: str) -> Check:
 
 def _skew(probed: list[Probed]) -> Iterator[Check]:
     if not probed:
+        yield Check("clock", OK, "not compared: no endpoint gave an answer that says the time")
         return
     best = min(probed, key=lambda found: found.ahead_error_s)
     ahead_s = best.ahead_s or 0.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_train.cli.arguments import ENDED_OTHERWISE, OK, PARTLY_READ, UNREADABLE, add_run, root_of, run_path
-from otel_train.errors import RunNotFoundError
+from otel_train.errors import RunNotFoundError, installing
 from otel_train.view.text import plain
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _can_draw() -> bool:
     try:
         import rich  # noqa: F401 - asked whether it is there
     except ImportError:
-        print("otel-train: the live picture needs rich: pip install 'otel-train[view]'", file=sys.stderr)
+        print(f"otel-train: the live picture needs rich: {installing('view')}", file=sys.stderr)
         return False
     return True
 

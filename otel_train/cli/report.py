@@ -31,11 +31,11 @@ def add(commands: Any) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Write the page and print its path."""
-    from otel_train.view.plotly_script import MissingPlotlyError
-    from otel_train.view.report import plotly_script, write
+    from otel_train.view.plotly_script import MissingPlotlyError, plotly_path
+    from otel_train.view.report import write
 
     try:
-        plotly_script()
+        plotly_path()
     except MissingPlotlyError as fault:
         print(f"otel-train: {fault}", file=sys.stderr)
         return UNREADABLE

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from otel_train.cli.arguments import OK, UNREADABLE, UsageError, add_root, root_of
+from otel_train.errors import installing
 from otel_train.view.text import plain
 
-MISSING = "the local page needs {name}, which is not installed: pip install 'otel-train[view]'"
+MISSING = "the local page needs {name}, which is not installed: " + installing("view")
 
 
 def add(commands: Any) -> None:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from otel_train.errors import ConfigError
+from otel_train.errors import ConfigError, installing
 from otel_train.runlog.segments import SIGNALS
 
 HTTP_JSON, HTTP_PROTOBUF, GRPC = PROTOCOLS = ("http/json", "http/protobuf", "grpc")
@@ -179,7 +179,7 @@ def _protocol(variables: _Variables) -> str:
         raise ConfigError(variable, value, f"use one of {', '.join(PROTOCOLS)}")
     missing = protocol != HTTP_JSON and _is_missing("opentelemetry.proto.collector")
     if missing or (protocol == GRPC and _is_missing("grpc")):
-        raise ConfigError(variable, value, f"pip install 'otel-train[otlp]', or use {HTTP_JSON}, which needs nothing")
+        raise ConfigError(variable, value, f"{installing('otlp')}, or use {HTTP_JSON}, which needs nothing")
     return protocol
 
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from otel_train.clock import wall_ns
-from otel_train.errors import ConfigError
+from otel_train.errors import ConfigError, installing
 from otel_train.export.destination import GRPC, HTTP_JSON, HTTP_PROTOBUF, Destination, Destinations
 from otel_train.export.http_answers import read_answer
 from otel_train.export.metrics_to_sdk import metrics_data
@@ -55,7 +55,7 @@ def direct_destinations(environ: Mapping[str, str], endpoint: str | None) -> Des
     except ModuleNotFoundError:
         installed = False
     if not installed:
-        fix = "pip install 'otel-train[otlp]': without a folder the official OTLP exporters send what is recorded"
+        fix = f"{installing('otlp')}: without a folder the official OTLP exporters send what is recorded"
         raise ConfigError("dir", False, fix)
     found = Destinations.from_environ(environ, endpoint)
     if not found:

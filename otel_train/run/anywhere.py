@@ -61,7 +61,7 @@ def show(
     file is written as `otel-train report` does, and what is returned prints its path and has it as `path`.
 
     Raises RunNotFoundError with near names, RunFolderError where nothing can be read, ConfigError for a height that is
-    none or a run without a folder, MissingPlotlyError without plotly (`pip install 'otel-train[view]'`).
+    none or a run without a folder, MissingPlotlyError without plotly, which the extra `view` brings.
     """
     # By its name: recording knows nothing of the room above, and loads it for nobody who does not look.
     return importlib.import_module("otel_train.view.notebook").show(run, root=root, height=height)

@@ -66,7 +66,7 @@ class Artifacts:
             self._datasets[place] = whole
             run.session.file.append("datasets", whole)
             compare_dataset(run, whole)
-            run.events.emit("dataset.described", _dataset_line(whole), _flat(whole), span=context)
+            run.events.emit("dataset.described", _dataset_line(whole), {**_flat(whole), **_at(whole)}, span=context)
 
         if record.get("pending"):
             run.session.pool.submit(add_checksums, record, then=lambda whole, fault: keep(whole or record))
@@ -143,7 +143,8 @@ class Artifacts:
             with run.guard("save_checkpoint"):
                 run.spans.end(span, fault)
                 body = f"checkpoint not saved: {fault}"
-                run.events.emit("checkpoint.saved", body, run.events.exception(fault), severity="ERROR", span=span)
+                about = {**run.events.exception(fault), **run.position()}
+                run.events.emit("checkpoint.saved", body, about, severity="ERROR", span=span)
             raise
         except BaseException as fault:
             run.spans.end(span, fault)
@@ -151,12 +152,13 @@ class Artifacts:
         with run.guard("save_checkpoint"):
             if contexts:
                 self._write_beside(facts, contexts[0])
-            record = {**facts, "role": "saved", **self._place(), "best": best}
+            place = self._place()
+            record = {**facts, "role": "saved", **place, "best": best}
             if contexts and contexts[0]["metrics"]:
                 record["metrics"] = contexts[0]["metrics"]
             if iterations is not None:
                 record["iterations"] = iterations
-            self._keep_model(record, span, "checkpoint.saved")
+            self._keep_model(record, place, span, "checkpoint.saved")
             samples = [
                 Sample("dl.checkpoint.time", float(facts["duration_s"])),
                 Sample("dl.checkpoint.size", int(facts["size"])),
@@ -200,7 +202,7 @@ class Artifacts:
                 record = {**facts, "role": "logged", **place, "best": best}
                 if iterations is not None:
                     record["iterations"] = iterations
-                self._keep_model(record, span, "checkpoint.saved")
+                self._keep_model(record, place, span, "checkpoint.saved")
                 if isinstance(record.get("size"), int):
                     run.log_sink.emit_samples(wall_ns(), [Sample("dl.checkpoint.size", record["size"])])
 
@@ -223,19 +225,19 @@ class Artifacts:
                 for problem in parent.get("problems", ()):
                     run.warn(f"log_base_model {str(path_or_name)!r}: {problem}")
                 self._parents.append(parent)
-                self._keep_model({**parent, "role": "loaded", **place}, span, "checkpoint.loaded")
+                self._keep_model({**parent, "role": "loaded", **place}, place, span, "checkpoint.loaded")
 
         lasting = _lasting(path_or_name)
         run.session.pool.submit(lambda: parent_of(lasting, roots=roots), then=keep)
 
-    def _keep_model(self, record: dict[str, Any], span: Any, event: str) -> None:
+    def _keep_model(self, record: dict[str, Any], place: Mapping[str, Any], span: Any, event: str) -> None:
         run = self._run
         run.session.file.append("checkpoints", record)
         name = Path(str(record["path"])).name
         verb = {"saved": "saved", "logged": "recorded", "loaded": "starts from"}[record["role"]]
         size = f", {record['size']:,} bytes" if isinstance(record.get("size"), int) else ""
         best = ", the best so far" if record.get("best") else ""
-        run.events.emit(event, f"checkpoint {verb}: {name}{size}{best}", _flat(record), span=span)
+        run.events.emit(event, f"checkpoint {verb}: {name}{size}{best}", {**_flat(record), **_at(place)}, span=span)
 
     def _context(
         self, facts: Mapping[str, Any], *, best: bool, iterations: int | None, metrics: Mapping[str, Any] | None
@@ -298,6 +300,11 @@ def _file_text(entry: Mapping[str, Any]) -> str:
     checksum = entry.get("checksum") or {}
     value = checksum.get("value")
     return f"{entry.get('path')} sha256:{value}" if value else str(entry.get("path"))
+
+
+def _at(place: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Return step and epoch of a record as all events have them, also where the record's own are of another run."""
+    return {key: place[name] for name, key in (("step", STEP), ("epoch", EPOCH)) if place.get(name) is not None}
 
 
 def _flat(record: Mapping[str, Any]) -> dict[str, AttributeValue]:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from otel_train.clock import NS_PER_S, mono_ns, wall_ns
-from otel_train.errors import ConfigError
+from otel_train.errors import ConfigError, installing
 
 if TYPE_CHECKING:
     from otel_train.config import Settings
@@ -34,7 +34,7 @@ class RunPrometheus:
         if self._port is None:
             return
         if find_spec("prometheus_client") is None:
-            raise ConfigError("prometheus_port", self._port, "pip install 'otel-train[prometheus]', or leave it out")
+            raise ConfigError("prometheus_port", self._port, f"{installing('prometheus')}, or leave it out")
         if self._port and ranks.shared:
             # Each process of a host has a port of its own.
             self._port += ranks.local_rank or 0

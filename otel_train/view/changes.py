@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from otel_train.view import overview
+from otel_train.clock import NS_PER_S
+from otel_train.view import facts, happenings, origins, overview, timeline
 from otel_train.view.attempts import News
 from otel_train.view.axes import Axes
 from otel_train.view.charts import best_of, marks_of, metric_groups, notes_of
@@ -22,6 +23,9 @@ from otel_train.view.series import Effective, Series, series_id
 MOST_POINTS = 20_000
 MOST_LOGS = 2_000
 MOST_ROWS = 100
+# So long nothing is looked at again whose look costs more the longer the run is; with so many spans twice as long.
+LOOK_NS = 10 * NS_PER_S
+MANY_SPANS = 5_000
 Payload = dict[str, Any]
 
 
@@ -36,6 +40,11 @@ class Changes:
         self._drawn: dict[int, tuple[Effective, str, str]] = {}
         self._ground: tuple[Any, ...] = ()
         self._noted: tuple[Any, ...] = ()
+        # What was sent of the top of the page, when its time was looked at last, and when the spans were counted.
+        self._top: Payload = {}
+        self._spent_ns = 0
+        self._spans = 0
+        self._spans_ns = 0
         self._counted: dict[str, Any] = {}
 
     def take(self, *, payload: bool = True) -> Payload | None:
@@ -65,13 +74,16 @@ class Changes:
             "logs": [row_of(row, run.started_ns) for row in logs[:MOST_LOGS]],
             "logs_seen": run.logs.seen,
             "logs_levels": levels(run.logs),
+            "counts": self._counts(stale),
+            "came": sorted({part for series in news.came for part in parts_of(series)}),
         }
         if len(logs) > MOST_LOGS:
             stale.add("logs")
         self._add_points(result, news, axes, stale)
         metrics = run.metrics()
         result["tiles"] = overview.tiles(metrics)
-        noted = self._noted_now(metrics)
+        self._add_top(result, news)
+        noted = (*self._noted_now(metrics), dict(result["facts"]).get("Dropped"))
         if noted != self._noted:
             self._noted = noted
             result["notices"] = overview.notices(run, metrics)
@@ -88,7 +100,7 @@ class Changes:
         }
         self._sent = {id(item.series): len(item.series.values) for item in run.series()}
         self._best = {}
-        self._noted = self._noted_now(run.metrics())
+        self._noted = (*self._noted_now(run.metrics()), overview.dropped_text(run))
 
     def _mark(self, news: News) -> None:
         for series, _ in news.changed:
@@ -133,6 +145,40 @@ class Changes:
             if summary.best is not None:
                 made["best"] = best_of(series, summary, axes)
         return made
+
+    def _add_top(self, result: Payload, news: News) -> None:
+        """Add what the top of the page says of other parts, where it is another than before."""
+        run = self._run
+        now: Payload = {"lineage": origins.lineage(run)}
+        # Between two counts only that what is not counted grows.
+        if (
+            abs(run.now_ns - self._spent_ns) >= LOOK_NS
+            or run.state != "running"
+            or any(series.name == "dl.time" for series, _ in news.changed)
+        ):
+            self._spent_ns = run.now_ns
+            others = [item.series for item in run.series() if not item.series.name.startswith("train.")]
+            now["time_by_state"] = happenings.time_by_state(run, others)
+            now["time_not_counted"] = happenings.time_not_counted(run, others)
+        result.update({key: value for key, value in now.items() if key not in self._top or self._top[key] != value})
+        self._top.update(now)
+
+    def _counts(self, stale: Collection[str]) -> dict[str, int]:
+        """Return how much there is in parts that changed, which a page may say without asking for them."""
+        run = self._run
+        counted: dict[str, Callable[[], int]] = {
+            "datasets": lambda: len(facts.datasets(run)),
+            "checkpoints": lambda: len(facts.checkpoints(run)),
+            "stages": lambda: len(facts.stages(run)),
+        }
+        found = {part: count() for part, count in counted.items() if part in stale}
+        # All spans are looked at for it.
+        if len(run.spans) != self._spans and abs(run.now_ns - self._spans_ns) >= LOOK_NS * (
+            1 + len(run.spans) / MANY_SPANS
+        ):
+            self._spans, self._spans_ns = len(run.spans), run.now_ns
+            found["timeline"] = timeline.seen(run.spans, run.ends())
+        return found
 
     def _noted_now(self, metrics: Sequence[tuple[Effective, Any]]) -> tuple[Any, ...]:
         run = self._run

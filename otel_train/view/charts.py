@@ -5,14 +5,17 @@ A chart is plain data for the page's script, which gives it to plotly in the rea
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Any
 
 from otel_train.semconv import SPLIT
 from otel_train.view import text
 from otel_train.view.axes import Axes
+from otel_train.view.inks import inks, split_order
 from otel_train.view.reduce import RAW_POINTS, Row, is_finite, joined, rows_of
 from otel_train.view.series import Effective, Series, series_id
 from otel_train.view.summary import Summary
@@ -55,6 +58,8 @@ class Named:
     faint: bool = False
     # Where the run has several.
     rank: int | None = None
+    # "" for that of its place among the lines.
+    dash: str = ""
 
 
 def line(named: Named, axes: Axes, detail: Detail) -> Line:
@@ -80,6 +85,8 @@ def line(named: Named, axes: Axes, detail: Detail) -> Line:
         result["marks"] = marks
     if named.rank is not None:
         result["rank"] = named.rank
+    if named.dash:
+        result["dash"] = named.dash
     if detail.drawn is not None:
         detail.drawn[result["id"]] = series
     if named.faint:
@@ -232,7 +239,8 @@ def metric_groups(metrics: Sequence[tuple[Effective, Summary]]) -> list[MetricGr
     several_ranks = len({item[0].series.rank for item in metrics}) > 1
     result = []
     for items in groups.values():
-        items.sort(key=lambda item: (_split_order(item[0].series.split), item[0].series.rank))
+        items.sort(key=lambda item: (split_order(item[0].series.split), item[0].series.rank))
+        drawn = inks([item.series for item, _ in items], by_rank=False)
         result.append(
             MetricGroup(
                 [
@@ -241,22 +249,19 @@ def metric_groups(metrics: Sequence[tuple[Effective, Summary]]) -> list[MetricGr
                         Named(
                             item.series,
                             label_of(item.series, with_rank=several_ranks),
-                            item.series.split or "value",
+                            ink.role,
                             summary,
                             item.replaced,
                             faint=several_ranks and item.series.rank != 0,
                             rank=item.series.rank if several_ranks else None,
+                            dash=ink.dash,
                         ),
                     )
-                    for item, summary in items
+                    for (item, summary), ink in zip(items, drawn, strict=True)
                 ]
             )
         )
     return result
-
-
-def _split_order(split: str) -> int:
-    return {"train": 0, "val": 1, "test": 2}.get(split, 3)
 
 
 def label_of(series: Series, *, with_rank: bool = False, without: Sequence[str] = (SPLIT,)) -> str:
@@ -292,19 +297,16 @@ def _suspicious_steps(metrics: Sequence[tuple[Effective, Summary]]) -> list[str]
             longest[item.series.split] = item.series
     if len(longest) < 2 or "train" not in longest:
         return []
-    ranges = {split: _steps_by_time(series) for split, series in longest.items()}
-    train = ranges.pop("train")
-    if len(train) < 2:
+    times, steps = _steps_by_time(longest.pop("train"))
+    if len(times) < 2:
         return []
     found = []
-    for split, pairs in sorted(ranges.items()):
+    for split, series in sorted(longest.items()):
         behind = total = 0
-        position, newest = 0, 0.0
-        for time_ns, step in pairs:
-            while position < len(train) and train[position][0] <= time_ns:
-                newest = train[position][1]
-                position += 1
+        for time_ns, step in zip(*_steps_by_time(series), strict=True):
+            position = bisect_right(times, time_ns)
             if position:
+                newest = steps[position - 1]
                 total += 1
                 behind += step <= newest / 2 and newest - step > 1
         # Twice is no accident; once may be a late first evaluation.
@@ -316,9 +318,10 @@ def _suspicious_steps(metrics: Sequence[tuple[Effective, Summary]]) -> list[str]
     return found
 
 
-def _steps_by_time(series: Series) -> list[tuple[int, float]]:
-    pairs = list(zip(series.times_ns, series.steps, strict=True))
-    if not is_finite(series.steps):
-        pairs = [pair for pair in pairs if pair[1] == pair[1]]
-    pairs.sort()
-    return pairs
+def _steps_by_time(series: Series) -> tuple[Sequence[int], Sequence[float]]:
+    """Return the times of those points that have a step, in order, and the steps; of equal times the largest last."""
+    times, steps = series.times_ns, series.steps
+    if is_finite(steps) and all(map(lt, times, times[1:])):
+        return times, steps
+    pairs = sorted(pair for pair in zip(times, steps, strict=True) if pair[1] == pair[1])
+    return [time_ns for time_ns, _ in pairs], [step for _, step in pairs]

@@ -12,12 +12,11 @@ from otel_train.view import text
 from otel_train.view.axes import Axes
 from otel_train.view.charts import Chart, Detail, Line, Named, axis_warnings, bad_sentence, line
 from otel_train.view.comparison_runs import id_of
+from otel_train.view.inks import dashes_of, split_order
 from otel_train.view.run_data import RunData
 from otel_train.view.series import Effective, Series
 from otel_train.view.summary import Summary
 
-DASHES = {"train": "solid", "": "solid", "val": "dash", "test": "dot"}
-OTHER_DASHES = ("dashdot", "longdash", "longdashdot")
 LINES_A_CHART = 120
 BAD_NOTES = 8
 Metrics = Sequence[tuple[Effective, Summary]]
@@ -98,10 +97,9 @@ def _metric_chart(name: str, title: str, runs: Sequence[ComparedRun], axes: Sequ
     found: list[tuple[ComparedRun, Axes, Metric, Effective, Summary]] = []
     for one, places in zip(runs, axes, strict=True):
         own = [(metric, *pair) for metric, pair in one.metrics.items() if metric.name == name]
-        own.sort(key=lambda each: (_split_order(each[0].split), each[0].attributes))
+        own.sort(key=lambda each: (split_order(each[0].split), each[0].attributes))
         found.extend((one, places, *each) for each in own)
-    others = sorted({metric.split for _, _, metric, _, _ in found} - DASHES.keys())
-    dashes = DASHES | {split: OTHER_DASHES[place % len(OTHER_DASHES)] for place, split in enumerate(others)}
+    dashes = dashes_of([metric.split for _, _, metric, _, _ in found])
     lines = [
         _line(one, item.series, places, detail, _words(metric), dashes[metric.split], summary)
         for one, places, metric, item, summary in found[:LINES_A_CHART]
@@ -126,10 +124,6 @@ def _metric_chart(name: str, title: str, runs: Sequence[ComparedRun], axes: Sequ
         "notes": notes,
         "legend": False,
     }
-
-
-def _split_order(split: str) -> int:
-    return {"train": 0, "val": 1, "test": 2}.get(split, 3)
 
 
 def _words(metric: Metric) -> str:

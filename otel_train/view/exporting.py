@@ -18,9 +18,9 @@ from otel_train.clock import NS_PER_S
 from otel_train.otlp.decode import Request
 from otel_train.record.entries import LogEntry, SpanEntry
 from otel_train.runlog.reader import RunReader
-from otel_train.semconv import EPOCH, SPLIT, STEP
+from otel_train.semconv import SPLIT
 from otel_train.view.lines import number_cell
-from otel_train.view.log_list import body_text, level_name
+from otel_train.view.log_list import body_text, epoch_of, level_name, step_of
 from otel_train.view.reading import PointTaker, places_of
 from otel_train.view.run_data import DamagedPlace, RunData
 from otel_train.view.series import Series
@@ -161,7 +161,7 @@ def _logs(reader: RunReader, run_id: str) -> Iterator[Columns]:
 
 
 def _log_row(entry: LogEntry, run_id: str, attempt: int, rank: int) -> tuple[Any, ...]:
-    places = (_number(entry.attributes.get(STEP)), _number(entry.attributes.get(EPOCH)))
+    places = (_number(step_of(entry)), _number(epoch_of(entry)))
     return (
         *(run_id, attempt, rank, entry.time_ns or entry.observed_time_ns, level_name(entry), entry.severity_number),
         *(entry.event_name, body_text(entry.body), *places, _hex(entry.trace_id, 32), _hex(entry.span_id, 16)),

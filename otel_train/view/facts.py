@@ -10,7 +10,7 @@ from typing import Any
 from otel_train.clock import NS_PER_S
 from otel_train.view import text
 from otel_train.view.log_list import cut
-from otel_train.view.run_data import RunData, mappings, time_of
+from otel_train.view.run_data import RunData, listed, mappings, time_of
 
 Rows = list[list[Any]]
 VALUE_CHARACTERS = 2_000
@@ -109,6 +109,8 @@ def _group(groups: list[dict[str, Any]], title: str, values: object) -> None:
 def _readable(key: str, value: object) -> str:
     if key.endswith("_bytes") and isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{text.size(value)} ({value:,} bytes)"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return cut("\n".join(value), VALUE_CHARACTERS)
     return shown(value)
 
 
@@ -168,7 +170,7 @@ def _dataset(cards: list[dict[str, Any]], record: Mapping[str, Any], name: str, 
             rows.append([key.replace("_", " "), checksum(record[key])])
     for entry in mappings(record.get("files"))[:50]:
         rows.append(["file", file_text(entry)])
-    for note in record.get("notes") or []:
+    for note in listed(record.get("notes")):
         rows.append(["note", shown(note)])
     cards.append(
         {
@@ -176,7 +178,7 @@ def _dataset(cards: list[dict[str, Any]], record: Mapping[str, Any], name: str, 
             "rows": rows,
             "attempts": attempts,
             "classes": counts[:200],
-            "problems": [shown(item) for item in record.get("problems") or []],
+            "problems": [shown(item) for item in listed(record.get("problems"))],
         }
     )
     parts = record.get("parts")
@@ -207,7 +209,8 @@ def checkpoints(run: RunData) -> Rows:
     """Return a row for each checkpoint: name, role, step, epoch, size, checksum, metrics, time to write."""
     rows: Rows = []
     for record in mappings(run.info.get("checkpoints")):
-        digest = str(record.get("sha256") or (record.get("checksum") or {}).get("value") or "")
+        known = record.get("checksum")
+        digest = str(record.get("sha256") or (known.get("value") if isinstance(known, Mapping) else "") or "")
         metrics = record.get("metrics")
         path = str(record.get("path", ""))
         name = ("★ " if record.get("best") else "") + (PurePath(path.replace("\\", "/")).name or path)
@@ -262,7 +265,7 @@ def attempts(run: RunData) -> Rows:
         status = run.state if last else str(attempt.get("status", ""))
         if status == "running" and not last:
             status = "lost"
-        until = ended or (run.until_ns if last else run.last_of_attempt.get(int(attempt.get("attempt") or place), 0))
+        until = ended or (run.until_ns if last else run.last_of_attempt.get(attempt["attempt"], 0))
         seconds = (until - started) / NS_PER_S if started and until else None
         rows.append(
             [

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from otel_train.clock import NS_PER_S, wall_ns
 from otel_train.record.names import PREFIX
-from otel_train.semconv import CLEARED, DEFAULT_AXIS, EPOCH, STEP
+from otel_train.semconv import CLEARED, DEFAULT_AXIS
 from otel_train.view import overview
 from otel_train.view.follow_machine import RanksLook, gpus, host
 from otel_train.view.follow_picture import Metric, Picture, Told
-from otel_train.view.log_list import LogRow, body_text, cut, level_name
+from otel_train.view.log_list import LogRow, body_text, cut, epoch_of, level_name, step_of
+from otel_train.view.progress import LEFT, SHARE, progress
 from otel_train.view.run_data import RunData
 from otel_train.view.series import Series
 from otel_train.view.shapes import Readings, Shapes
@@ -43,7 +44,6 @@ class Following:
         self._told_ns = 0
         self._health: tuple[int, int, list[Told]] = (-1, 0, [])
         self._ranks = RanksLook()
-        self._anchors = Anchors()
 
     def look(self) -> Picture | None:
         """Return the run as it is now; None once its folder is deleted."""
@@ -145,19 +145,10 @@ class Following:
 
     def _progress(self, attempt: int, now_ns: int, step: float | None) -> tuple[float | None, float | None]:
         """Return the share that is done and the time left: as they were written last, and with what went on since."""
-        share, left = self._first("dl.run.progress", attempt), self._first("dl.run.time_left", attempt)
-        done = None
-        if share is not None:
-            steps = self._steps(attempt)
-            if steps is not None:
-                self._anchors.note(attempt, share, steps)
-            done = self._anchors.share_at(share.values[-1], step)
-        if left is None:
-            return done, None
-        if share is not None and done is not None and share.values[-1] < done:
-            # By what has gone on since: where training stands still, so does this.
-            return done, left.values[-1] * (1 - done) / (1 - share.values[-1])
-        return done, max(0.0, left.values[-1] - max(0.0, (now_ns - left.times_ns[-1]) / NS_PER_S))
+        share, left = self._first(SHARE, attempt), self._first(LEFT, attempt)
+        if share is None and left is None:
+            return None, None
+        return progress(share, left, self._steps(attempt), first=attempt == 1, step=step, now_ns=now_ns)
 
     def _steps(self, attempt: int) -> Series | None:
         """Return the ends of training's steps, else a metric of training; they have their steps beside them."""
@@ -206,38 +197,6 @@ class Following:
         return None if series is None else series.values[-1]
 
 
-class Anchors:
-    """The last two shares that were written, every 15 seconds, with their steps: in between each step adds as much."""
-
-    def __init__(self) -> None:
-        self._of: tuple[int, int] = (0, 0)
-        self._anchors: deque[tuple[float, float]] = deque(maxlen=2)
-
-    def note(self, attempt: int, share: Series, steps: Series) -> None:
-        """Take the newest share, if it is new, with the step that had ended by then."""
-        if attempt != self._of[0]:
-            self._anchors.clear()
-        if (attempt, share.times_ns[-1]) == self._of:
-            return
-        self._of = attempt, share.times_ns[-1]
-        then = _step_at(steps, share.times_ns[-1])
-        first = next((step for step in steps.steps if step == step), None)
-        if then is None or first is None:
-            return
-        if attempt == 1 and not self._anchors:
-            # Before its first step nothing was done.
-            self._anchors.append((first - 1, 0.0))
-        if not self._anchors or then > self._anchors[-1][0]:
-            self._anchors.append((then, share.values[-1]))
-
-    def share_at(self, written: float, step: float | None) -> float:
-        """Return the share that is done at a step; the one that was written last where nothing more is known."""
-        if step is None or len(self._anchors) < 2 or written != self._anchors[-1][1]:
-            return min(written, 1.0)
-        (before, less), (then, done) = self._anchors
-        return min(done + max(0.0, step - then) * max(0.0, done - less) / (then - before), 1.0)
-
-
 def _places(run: RunData) -> tuple[float | None, float | None]:
     """Return step and epoch of the newest points of training, else of any metric."""
     newest: dict[str, tuple[tuple[bool, int], float]] = {}
@@ -257,14 +216,6 @@ def _places(run: RunData) -> tuple[float | None, float | None]:
     return None if step is None else step[1], None if epoch is None else epoch[1]
 
 
-def _step_at(steps: Series, time_ns: int) -> float | None:
-    """Return the step of the last point up to a time."""
-    for index in range(min(len(steps.steps), len(steps.times_ns)) - 1, -1, -1):
-        if steps.times_ns[index] <= time_ns and steps.steps[index] == steps.steps[index]:
-            return steps.steps[index]
-    return None
-
-
 def _told(row: LogRow) -> Told:
     entry = row.entry
     attributes = entry.attributes
@@ -273,8 +224,8 @@ def _told(row: LogRow) -> Told:
         entry.time_ns or entry.observed_time_ns,
         level_name(entry),
         text,
-        _float(attributes.get(STEP)),
-        _float(attributes.get(EPOCH)),
+        _float(step_of(entry)),
+        _float(epoch_of(entry)),
         row.rank,
         bool(attributes.get(CLEARED)),
     )

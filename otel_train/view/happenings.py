@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from otel_train.clock import NS_PER_S
 from otel_train.runlog.rank_states import rank_states
@@ -65,12 +65,22 @@ def _happening(row: LogRow, started_ns: int) -> dict[str, Any]:
     }
 
 
-def time_by_state(all_series: Sequence[Series]) -> dict[str, float]:
-    """Return the seconds of rank 0 by what they were spent on, over all attempts; empty where they were not counted."""
+def time_by_state(run: RunData, all_series: Sequence[Series]) -> dict[str, float]:
+    """Return the seconds of rank 0 by what they were spent on, over all attempts; empty where they were not counted.
+
+    What the process still did after the end of an attempt, such as writing it, is not of its time.
+    """
     seconds: dict[str, float] = defaultdict(float)
     for series in all_series:
         if series.name == "dl.time" and series.rank == 0:
             seconds[str(series.attribute(STATE))] += _total(series)
+    after_s = sum(max(0, span.counted_ns - span.end_ns) for span in _attempts(run, _counts(all_series))) / NS_PER_S
+    # Nothing was under way any more, as a rule.
+    for state in sorted(seconds, key=lambda state: (state != "idle", -seconds[state])):
+        if after_s > 0 and state != "lost":
+            less_s = min(after_s, seconds[state])
+            seconds[state] -= less_s
+            after_s -= less_s
     known = {state: seconds[state] for state in TIME_STATES if seconds.get(state)}
     return known | {state: value for state, value in seconds.items() if state not in TIME_STATES and value}
 
@@ -81,29 +91,41 @@ def time_not_counted(run: RunData, all_series: Sequence[Series]) -> dict[str, fl
     None where that is little, or nothing was counted. The count is written with the heartbeat, so a run that was killed
     lacks what came after it, and a running one what comes next.
     """
-    counted = sorted(
-        {
-            time_ns
-            for series in all_series
-            if series.name == "dl.time" and series.rank == 0
-            for time_ns in series.times_ns
-        }
-    )
-    described = {int(attempt.get("attempt") or place): attempt for place, attempt in enumerate(run.attempts, 1)}
-    whole_ns = missing_ns = before_ns = 0
+    counts = _counts(all_series)
+    spans = list(_attempts(run, counts))
+    whole_ns = sum(max(0, span.end_ns - span.start_ns) for span in spans)
+    missing_ns = sum(max(0, span.end_ns - span.counted_ns) for span in spans)
+    if not counts or missing_ns <= LEAST_NOT_COUNTED * whole_ns:
+        return None
+    return {"seconds": missing_ns / NS_PER_S, "whole_s": whole_ns / NS_PER_S}
+
+
+class _Span(NamedTuple):
+    """An attempt: when it began and ended, and up to when its time was counted."""
+
+    start_ns: int
+    end_ns: int
+    counted_ns: int
+
+
+def _counts(all_series: Sequence[Series]) -> list[int]:
+    """Return when the time of rank 0 was counted, in order."""
+    found = (series.times_ns for series in all_series if series.name == "dl.time" and series.rank == 0)
+    return sorted({time_ns for times_ns in found for time_ns in times_ns})
+
+
+def _attempts(run: RunData, counts: Sequence[int]) -> Iterator[_Span]:
+    described = {attempt["attempt"]: attempt for attempt in run.attempts}
+    before_ns = 0
     for number, last_ns in sorted(run.ends().items()):
         attempt = described.get(number, {})
         goes_on = number == max(run.last_of_attempt) and run.state in ("running", "lost")
         end_ns = (0 if goes_on else time_of(attempt.get("ended"))) or last_ns
         start_ns = time_of(attempt.get("started")) or before_ns or run.started_ns
-        place = bisect_right(counted, last_ns)
-        until_ns = counted[place - 1] if place and counted[place - 1] >= start_ns else start_ns
-        whole_ns += max(0, end_ns - start_ns)
-        missing_ns += max(0, end_ns - until_ns)
+        place = bisect_right(counts, last_ns)
+        counted_ns = counts[place - 1] if place and counts[place - 1] >= start_ns else start_ns
+        yield _Span(start_ns, end_ns, counted_ns)
         before_ns = last_ns
-    if not counted or missing_ns <= LEAST_NOT_COUNTED * whole_ns:
-        return None
-    return {"seconds": missing_ns / NS_PER_S, "whole_s": whole_ns / NS_PER_S}
 
 
 def _total(series: Series) -> float:

@@ -14,6 +14,7 @@ from otel_train.otlp.decode import DamagedLine, decode_line
 from otel_train.otlp.decode import Series as Columns
 from otel_train.record.names import PREFIX
 from otel_train.runlog.follow import Place, new_lines
+from otel_train.runlog.regular_file import open_regular
 from otel_train.runlog.segments import list_segments
 from otel_train.runlog.status import last_lines
 from otel_train.semconv import AXIS, DEFAULT_AXIS, EPOCH, SPLIT, STEP
@@ -228,7 +229,7 @@ def _near_end(number: int, segment: Path) -> Place:
     if segment.suffix == ".gz":
         return Place(number)
     try:
-        with open(segment, "rb") as file:
+        with open_regular(segment) as file:
             start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
             file.seek(start)
             return Place(number, start + file.read(TAIL_BYTES).find(b"\n") + 1 if start else 0)

@@ -14,6 +14,7 @@ from typing import Any
 from otel_train.semconv import ALERT, LAYER, SPLIT
 from otel_train.view.axes import Axes
 from otel_train.view.charts import Chart, Detail, Named, chart
+from otel_train.view.inks import inks, split_order
 from otel_train.view.reduce import mean
 from otel_train.view.series import Series
 from otel_train.watch.conditions import CONDITIONS
@@ -158,6 +159,7 @@ SHARED = frozenset({"dl.data.wait.time"})
 SILENT = frozenset(
     {
         "dl.time",
+        "dl.run.progress",
         "dl.rank.samples",
         "dl.rank.tokens",
         "dl.micro_step",
@@ -219,11 +221,18 @@ def _drawn(panel: Panel, found: Sequence[Series], axes: Axes, detail: Detail, li
         found = [_per_cent(series) for series in found]
     layers = [series for series in found if series.attribute(LAYER) is not None]
     several_ranks = len({series.rank for series in found}) > 1
+    several_splits = len({series.split for series in found if series.split}) > 1
     if len({series.attribute(LAYER) for series in layers}) > LAYERS_AS_LINES:
         return _map(panel, layers, axes)
+    found = sorted(found, key=lambda series: (series.rank, split_order(series.split)))
     lines = [
-        Named(series, _label(panel, series, several_ranks) or ("whole" if layers else "value"), f"series-{number % 8}")
-        for number, series in enumerate(sorted(found, key=lambda series: series.rank))
+        Named(
+            series,
+            _label(panel, series, several_ranks, several_splits) or ("whole" if layers else "value"),
+            ink.role,
+            dash=ink.dash,
+        )
+        for series, ink in zip(found, inks(found), strict=True)
     ]
     detail = replace(SMOOTH, drawn=detail.drawn) if panel.smooth else detail
     made = chart(panel.title, panel.unit, lines, axes, detail, kind="machine", note=panel.hint)
@@ -245,11 +254,11 @@ def _spans_decades(found: Sequence[Series]) -> bool:
 _BEFORE = {"worker": "worker ", "index": "device ", "clock": "by "}
 
 
-def _label(panel: Panel, series: Series, several_ranks: bool) -> str:
-    """Return what tells a series from the others of its chart: the word of its metric, its layer, its rank."""
+def _label(panel: Panel, series: Series, several_ranks: bool, several_splits: bool) -> str:
+    """Return what tells a series from the others of its chart: the word of its metric, its layer, split and rank."""
     parts = [panel.metrics[series.name]]
     for key, value in series.attributes:
-        if key == SPLIT and value == "train":
+        if key == SPLIT and value == "train" and not several_splits:
             continue
         parts.append(f"{_BEFORE.get(key, '')}{value!s}")
     if several_ranks:
@@ -290,7 +299,7 @@ def _map(panel: Panel, layers: Sequence[Series], axes: Axes) -> Chart:
         "lines": [],
         "notes": notes,
         "note": panel.hint,
-        "layers": [_label(panel, series, False) for series in rows],
+        "layers": [_label(panel, series, False, False) for series in rows],
         "x": axes.places(longest, places),
         "cells": cells,
         "log": panel.log and _spans_decades(rows),

@@ -22,7 +22,7 @@ from otel_train.view.changes import Changes
 from otel_train.view.lines import csv_rows, finer
 from otel_train.view.log_list import LogRow
 from otel_train.view.parts import PARTS, build_parts
-from otel_train.view.reading import PointTaker, places_of
+from otel_train.view.reading import PointTaker, nothing_read, places_of
 from otel_train.view.run_data import RunData, mappings
 from otel_train.view.timeline import SpanRow
 
@@ -204,9 +204,8 @@ class LiveRun:
 
     def _check_readable(self, data: RunData) -> None:
         if data.info.get("rebuilt") and not (data.store.points or data.logs.seen or data.spans):
-            what = data.damage[0].reason if data.damage else "it holds no lines"
             self._begin()
-            raise RunFolderError(f"{self.path}: nothing in it can be read ({what})")
+            raise nothing_read(self.path, data.damage)
 
     def _describe(self, *, anew: bool) -> bool:
         """Read run.json where it was replaced; return whether it says anything else than before."""

@@ -141,6 +141,22 @@ def payload(keeper: LogKeeper, started_ns: int, max_characters: int = MAX_CHARAC
     }
 
 
+def step_of(entry: LogEntry) -> AttributeValue | None:
+    """Return the step at which a record was written; None where it has none."""
+    return _place_of(entry, STEP, "step")
+
+
+def epoch_of(entry: LogEntry) -> AttributeValue | None:
+    """Return the epoch in which a record was written; None where it has none."""
+    return _place_of(entry, EPOCH, "epoch")
+
+
+def _place_of(entry: LogEntry, name: str, described: str) -> AttributeValue | None:
+    found = entry.attributes.get(name)
+    # Older runs have the place of a checkpoint only as the checkpoint's description says it.
+    return entry.attributes.get(described) if found is None and entry.event_name == "checkpoint.saved" else found
+
+
 def levels(keeper: LogKeeper) -> dict[str, int]:
     """Return how many records of each level were seen, the lowest level first."""
     return {name: keeper.levels[name] for name, _ in _LEVELS if keeper.levels[name]}
@@ -162,8 +178,8 @@ def row_of(row: LogRow, started_ns: int) -> list[Any]:
         event,
         cut(str(attributes.get("exception.stacktrace", "")), TRACEBACK_CHARACTERS),
         dict(list(shown.items())[:40]),
-        _number(attributes.get(STEP)),
-        _number(attributes.get(EPOCH)),
+        _number(step_of(entry)),
+        _number(epoch_of(entry)),
         row.rank,
         row.attempt,
         f"{entry.span_id:016x}" if entry.span_id else "",

@@ -11,6 +11,7 @@ from otel_train.clock import NS_PER_S
 from otel_train.semconv import METRICS, PHASE, SPLIT
 from otel_train.view.axes import Axes
 from otel_train.view.charts import Chart, Detail, Named, chart, label_of
+from otel_train.view.inks import inks, split_order
 from otel_train.view.reduce import finite_of
 from otel_train.view.series import Series
 
@@ -122,10 +123,12 @@ def _group_chart(group: Group, found: Sequence[Series], axes: Axes, detail: Deta
     several_ranks = len({series.rank for series in found}) > 1
     unit = group.unit if group.unit is not None else _rate_unit(found)
     scaled = [_scaled(series, unit) for series in found]
-    scaled.sort(key=lambda series: (series.rank, _gpu_index(series), series.attributes))
+    scaled.sort(key=lambda series: (series.rank, split_order(series.split), _gpu_index(series), series.attributes))
+    several_splits = len({series.split for series in scaled if series.split}) > 1
+    labels = [_machine_label(series, several_ranks, several_splits) for series in scaled]
     lines = [
-        Named(series, _machine_label(series, several_ranks), _role(series, number))
-        for number, series in enumerate(scaled)
+        Named(series, label, ink.role, dash=ink.dash)
+        for series, label, ink in zip(scaled, labels, inks(scaled), strict=True)
     ]
     return chart(group.title, unit, lines, axes, detail, kind="machine", note=group.note)
 
@@ -211,12 +214,12 @@ _LABELS: dict[str, Callable[[object], str]] = {
 }
 
 
-def _machine_label(series: Series, several_ranks: bool) -> str:
+def _machine_label(series: Series, several_ranks: bool, several_splits: bool) -> str:
     parts = []
     for key, value in series.attributes:
         if key in _LABELS:
             parts.append(_LABELS[key](value))
-        elif key != SPLIT or value != "train":
+        elif key != SPLIT or value != "train" or several_splits:
             parts.append(str(value))
     if "hw.id" in dict(series.attributes) and series.attribute("index") is None:
         parts.insert(0, str(series.attribute("hw.id")))
@@ -228,10 +231,6 @@ def _machine_label(series: Series, several_ranks: bool) -> str:
 def _gpu_index(series: Series) -> float:
     index = series.attribute("index")
     return float(index) if isinstance(index, (int, float)) else 0.0
-
-
-def _role(series: Series, number: int) -> str:
-    return f"series-{number % 8}"
 
 
 def time_shares(all_series: Sequence[Series]) -> dict[str, object]:

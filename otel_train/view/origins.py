@@ -8,7 +8,7 @@ from typing import Any
 
 from otel_train.errors import OtelTrainError
 from otel_train.runlog.folder import RunFolder
-from otel_train.view.facts import checksum, shown
+from otel_train.view.facts import shown
 from otel_train.view.run_data import RunData, mappings
 
 # A model of a model of a model …: a loop in damaged descriptions must end, too.
@@ -43,7 +43,8 @@ def _code(attempt: Mapping[str, Any]) -> str:
 def _datasets(run: RunData) -> str:
     found: dict[str, str] = {}
     for record in mappings(run.info.get("datasets")):
-        digest = checksum(record["checksum"]).split(" ")[1] if isinstance(record.get("checksum"), Mapping) else ""
+        checksum = record.get("checksum")
+        digest = str(checksum.get("value") or "") if isinstance(checksum, Mapping) else ""
         found[shown(record.get("name", "data set"))] = digest[:SHORT_CHARACTERS]
     named = [f"{name} {digest}".strip() for name, digest in list(found.items())[:_DATASETS_NAMED]]
     more = len(found) - len(named)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from otel_train.clock import NS_PER_S, iso
-from otel_train.semconv import CLEARED, EPOCH, METRIC, STEP
+from otel_train.runlog.folder import RUN_FILE
+from otel_train.semconv import CLEARED, METRIC, STEP
 from otel_train.view import text
 from otel_train.view.charts import axis_warnings, bad_sentence
+from otel_train.view.counting import recorded
 from otel_train.view.log_list import TRACEBACK_CHARACTERS, LogRow, body_text, cut, in_order
+from otel_train.view.progress import progress_of
 from otel_train.view.run_data import RunData, time_of
 from otel_train.view.series import Effective
 from otel_train.view.summary import Summary
@@ -68,8 +72,9 @@ def facts(run: RunData) -> list[list[str]]:
     world_size = newest.get("world_size")
     exit_code = newest.get("exit_code")
     rows = [
+        ["Progress", progress(run)],
         ["Duration", text.duration(elapsed_s(run))],
-        ["Last step", text.number(run.last_step())],
+        ["Last step", _counted(run.last_step())],
         ["Last epoch", text.number(run.last_epoch())],
         ["Started (UTC)", text.moment(run.started_ns)],
         ["Ended (UTC)", text.moment(run.ended_ns)],
@@ -83,6 +88,18 @@ def facts(run: RunData) -> list[list[str]]:
         ["Dropped", dropped_text(run)],
     ]
     return [row for row in rows if row[1]]
+
+
+def _counted(number: float | None) -> str:
+    return f"{number:,.0f}" if number is not None and number.is_integer() else text.number(number)
+
+
+def progress(run: RunData) -> str:
+    """Return how far a running run is, such as ``12.5 %, about 3 min 20 s left``; empty where nothing is known."""
+    share, left_s = progress_of(run, run.now_ns)
+    parts = [] if share is None or not math.isfinite(share) else [f"{100 * share:.1f} %"]
+    parts += [] if left_s is None or not math.isfinite(left_s) else [f"about {text.duration(left_s)} left"]
+    return ", ".join(parts)
 
 
 def elapsed_s(run: RunData) -> float:
@@ -99,33 +116,6 @@ def elapsed_s(run: RunData) -> float:
 def extent_s(run: RunData) -> float:
     """Return the seconds from the run's first to its last sign of life, which axes have to hold."""
     return max(0.0, (run.until_ns - run.started_ns) / NS_PER_S) if run.started_ns else 0.0
-
-
-def points_by_kind(run: RunData) -> tuple[int, int, int]:
-    """Return how many points were read: of the user's metrics, of steps, phases and what was watched, and readings.
-
-    Readings are those of the machine, of OpenTelemetry's instruments and of the recorder itself: their times are their
-    own, while points of the loop stand at a step. Of all attempts and ranks, replaced points too.
-    """
-    run.series()
-    metrics = steps = readings = 0
-    for series in run.store.raw():
-        if series.name in (STEP, EPOCH):
-            continue
-        count = len(series.values)
-        if series.name.startswith("train."):
-            metrics += count
-        elif series.kind != "histogram" and any(step == step for step in (*series.steps[:1], *series.steps[-1:])):
-            steps += count
-        else:
-            readings += count
-    return metrics, steps, readings
-
-
-def recorded(run: RunData) -> int:
-    """Return the points that the account at the end of a run counts: all but readings."""
-    metrics, steps, _ = points_by_kind(run)
-    return metrics + steps
 
 
 def dropped(run: RunData) -> dict[str, dict[str, int]]:
@@ -262,12 +252,7 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, Any]]:
             result.append(_placed({"kind": "bad", "text": f"{name} was not finite: {bad_sentence(summary)}."}, first))
     result.extend(_happened_notices(run))
     result.extend(_health_notices(run))
-    if run.damage:
-        count = len(run.damage)
-        lines = "1 line of the run log is" if count == 1 else f"{count:,} lines of the run log are"
-        result.append(
-            {"kind": "warn", "text": f"{lines} damaged and left out here; see the run log section of the report."}
-        )
+    result.extend({"kind": "warn", "text": sentence} for sentence in _damage_sentences(run))
     result.extend({"kind": "warn", "text": warning} for warning in axis_warnings(metrics))
     if account_is_missing(run) and run.state != "lost":
         text_of_it = (
@@ -284,6 +269,21 @@ def notices(run: RunData, metrics: Metrics) -> list[dict[str, Any]]:
         # A page that follows the run does not stand still.
         result.append({"kind": "info", "text": goes_on, "still": True})
     return result
+
+
+def _damage_sentences(run: RunData) -> Iterator[str]:
+    """Say what of the run's folder could not be read, and what that means for the page."""
+    count = len(run.damage)
+    described = next((place for place in run.damage if PurePath(place.path).name == RUN_FILE), None)
+    if described is not None:
+        count -= 1
+        yield (
+            f"{RUN_FILE} {described.reason.split(': ')[0]}: what it held of data sets, checkpoints, stages and the "
+            "directions of metrics is missing."
+        )
+    if count:
+        lines = "1 line of the run log is" if count == 1 else f"{count:,} lines of the run log are"
+        yield f"{lines} damaged and left out here; see the section on the run log."
 
 
 def tiles(metrics: Metrics, limit: int = 8) -> list[dict[str, Any]]:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-# Splits keep their colour on every chart; the eight others are told apart with any of the usual colour blindnesses by
-# lightness as well as by hue.
+# Any two of the eight stand 18 or more apart in CIELAB, also as the three colour blindnesses see them: they differ in
+# lightness where a blindness takes the hue.
+_BLUE = ("#3262da", "#4683f1")
+_ORANGE = ("#e87014", "#ed8e4f")
+_GREEN = ("#0e7c52", "#55bf8c")
+_PINK = ("#b3358e", "#f991d3")
+_YELLOW = ("#7f5f00", "#e7c442")
+_CYAN = ("#129cbf", "#5ae0ff")
+_VIOLET = ("#4b299b", "#b89eff")
+_RED = ("#851917", "#df605a")
+SERIES = (_BLUE, _ORANGE, _GREEN, _PINK, _YELLOW, _CYAN, _VIOLET, _RED)
+
+# Splits keep their colour on every chart whose lines differ in their split alone.
 PALETTE: dict[str, tuple[str, str]] = {
-    "train": ("#2f62d9", "#6ea0ff"),
-    "val": ("#d9640b", "#ffa057"),
-    "test": ("#0f8a62", "#4fd1a1"),
-    "value": ("#6d4bc4", "#b49bff"),
-    "series-0": ("#2f62d9", "#6ea0ff"),
-    "series-1": ("#d9640b", "#ffa057"),
-    "series-2": ("#0f8a62", "#4fd1a1"),
-    "series-3": ("#b3348f", "#f28ad6"),
-    "series-4": ("#8a6d00", "#e0c04a"),
-    "series-5": ("#0b7f9e", "#58cbe8"),
-    "series-6": ("#6d4bc4", "#b49bff"),
-    "series-7": ("#a33a2f", "#f5958a"),
-    "rest": ("#8b95a3", "#5b6675"),
+    "train": _BLUE,
+    "val": _ORANGE,
+    "test": _GREEN,
+    "value": _VIOLET,
+    **{f"series-{number}": both for number, both in enumerate(SERIES)},
+    "rest": ("#87919f", "#647081"),
     "uncounted": ("#d3d9e1", "#333d4b"),
     "error": ("#c02434", "#ff8088"),
     "lane-run": ("#5b6675", "#8b95a3"),
-    "lane-stage": ("#2f62d9", "#6ea0ff"),
-    "lane-epoch": ("#0b7f9e", "#58cbe8"),
-    "lane-evaluation": ("#d9640b", "#ffa057"),
-    "lane-checkpoint": ("#0f8a62", "#4fd1a1"),
-    "lane-step": ("#6d4bc4", "#b49bff"),
-    "lane-phase": ("#b3348f", "#f28ad6"),
-    "lane-span": ("#8a6d00", "#e0c04a"),
+    "lane-stage": _BLUE,
+    "lane-epoch": _CYAN,
+    "lane-evaluation": _ORANGE,
+    "lane-checkpoint": _GREEN,
+    "lane-step": _VIOLET,
+    "lane-phase": _PINK,
+    "lane-span": _YELLOW,
 }

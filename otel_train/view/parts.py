@@ -15,11 +15,13 @@ from otel_train import __version__
 from otel_train.view import facts, happenings, log_list, origins, overview, shards, text
 from otel_train.view.axes import Axes
 from otel_train.view.charts import Detail, metric_charts
+from otel_train.view.checkpoint_places import placed
+from otel_train.view.counting import points_by_kind
 from otel_train.view.internals import NAMES, SHARED, internals
 from otel_train.view.internals import SILENT as UNDRAWN
 from otel_train.view.machine_charts import SILENT, machine_charts, time_shares
 from otel_train.view.palette import PALETTE
-from otel_train.view.run_data import RunData
+from otel_train.view.run_data import RunData, listed
 from otel_train.view.samples_section import NAMES as SAMPLES
 from otel_train.view.samples_section import samples_section
 from otel_train.view.series import Effective, Series, series_id
@@ -72,7 +74,7 @@ def _head(page: Page) -> Part:
         "run_id": run.run_id,
         "name": run.name,
         "project": str(run.info.get("project") or ""),
-        "tags": [facts.shown(tag) for tag in run.info.get("tags") or []],
+        "tags": [facts.shown(tag) for tag in listed(run.info.get("tags"))],
         "notes": facts.shown(run.info.get("notes") or ""),
         "elapsed_s": overview.extent_s(run),
         "axes": [axis for axis in ("step", "time", "epoch") if axis in used or axis == "time"],
@@ -98,7 +100,7 @@ def _metrics(page: Page) -> Part:
 
 def _machine(page: Page, detail: Detail | None = None) -> Part:
     machine = [series for series in page.others if series.name not in UNDRAWN | SAMPLES | (NAMES - SHARED)]
-    charts = machine_charts(machine, page.axes, detail or page.detail)
+    charts = machine_charts(placed(machine, page.run.info), page.axes, detail or page.detail)
     return {"charts": charts, "shares": time_shares(page.others)}
 
 
@@ -106,7 +108,7 @@ def _inside(page: Page, detail: Detail | None = None) -> Part:
     run, others = page.run, page.others
     distributions = run.distributions.pictures(others, page.axes)
     events = happenings.happenings(run.happened, run.started_ns)
-    ranks, spent = happenings.ranks(run, others), happenings.time_by_state(others)
+    ranks, spent = happenings.ranks(run, others), happenings.time_by_state(run, others)
     also = {
         *events,
         *(["model"] if distributions else []),
@@ -220,7 +222,7 @@ def _run_log(run: RunData) -> dict[str, Any]:
 
 
 def _points_text(run: RunData) -> str:
-    metrics, steps, readings = overview.points_by_kind(run)
+    metrics, steps, readings = points_by_kind(run)
     return (
         f"{run.store.points:,}: {metrics:,} of your metrics, {steps:,} of steps, phases and what was watched, "
         f"{readings:,} readings of the machine and of otel-train itself"

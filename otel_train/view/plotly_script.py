@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from otel_train.errors import installing
+
 
 class MissingPlotlyError(Exception):
     """The plotly package, which ships the script that draws, is not installed."""
@@ -20,4 +22,4 @@ def plotly_path() -> Path:
         path = Path(place, "package_data", "plotly.min.js")
         if path.is_file():
             return path
-    raise MissingPlotlyError("the charts need plotly: pip install 'otel-train[view]'")
+    raise MissingPlotlyError(f"the charts need plotly: {installing('view')}")

@@ -56,9 +56,17 @@ def read_run(
     run.damage = places_of(reader.damage)
     run.skipped = reader.skipped
     if info.get("rebuilt") and not run.store.points and not run.logs.seen and not run.spans and records:
-        what = run.damage[0].reason if run.damage else "it holds no lines"
-        raise RunFolderError(f"{reader.path}: nothing in it can be read ({what})")
+        raise nothing_read(reader.path, run.damage)
     return run
+
+
+def nothing_read(path: Path, damage: Sequence[DamagedPlace]) -> RunFolderError:
+    """Return the error of a run in which nothing can be read, with what is wrong first of all."""
+    what = "it holds no lines"
+    if damage:
+        file = Path(damage[0].path)
+        what = f"{file.name} {damage[0].reason}" if file.name == RUN_FILE else damage[0].reason
+    return RunFolderError(f"{path}: nothing in it can be read ({what})")
 
 
 def places_of(damage: Sequence[Damage]) -> list[DamagedPlace]:

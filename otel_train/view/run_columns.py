@@ -44,7 +44,7 @@ FACTS: Final = (
     Column("tags", "Tags", "tags", lambda row: row.tags or None),
     Column("notes", "Notes", "text", lambda row: row.notes or None),
     Column("host", "Host", "text", lambda row: row.host or None),
-    Column("started", "Started", "time", lambda row: row.created_ns / 1e9 if row.created_ns else None),
+    Column("started", "Started (UTC)", "time", lambda row: row.created_ns / 1e9 if row.created_ns else None),
     Column("duration", "Duration", "duration", lambda row: row.duration_s),
     Column("step", "Step", "number", lambda row: row.step),
     Column("epoch", "Epoch", "number", lambda row: row.epoch),
@@ -127,6 +127,13 @@ class Columns:
             found.append(self._described(self.find(CONFIG + key), self.config[key]))
         self._available = found
         return found
+
+    def described(self, column: Column) -> dict[str, Any]:
+        """Return a column that is not among those `available`, in the same shape; of a metric with its statistic."""
+        found = self._described(column, self.metrics.get(column.metric, 0) if column.metric else 0)
+        if not column.metric:
+            return found
+        return found | {"of": column.metric, "stat": column.statistic, "goal": self.goals.get(column.metric)}
 
     def metric_order(self, key: str) -> tuple[Any, ...]:
         """Sort metrics: those of most runs first, of validation before training, losses before others."""

@@ -121,8 +121,12 @@ class RunData:
 
     @property
     def attempts(self) -> list[Mapping[str, Any]]:
-        """The attempts of run.json, empty where it is missing or damaged."""
-        return mappings(self.info.get("attempts"))
+        """The attempts of run.json, empty where it is damaged; one without a number has that of its place."""
+        found = mappings(self.info.get("attempts"))
+        return [
+            attempt if type(attempt.get("attempt")) is int else {**attempt, "attempt": place}
+            for place, attempt in enumerate(found, 1)
+        ]
 
     @property
     def started_ns(self) -> int:
@@ -236,6 +240,11 @@ def time_of(text: object) -> int:
         return from_iso(text) if isinstance(text, str) and text else 0
     except ValueError:
         return 0
+
+
+def listed(value: object) -> list[Any]:
+    """Return the items of a list; of a damaged description a value that is none as its only item, nothing for null."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def mappings(value: object) -> list[Mapping[str, Any]]:

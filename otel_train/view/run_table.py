@@ -17,6 +17,8 @@ SHOWN_METRICS: Final = 3
 SHOWN_CONFIG: Final = 3
 # A key of the configuration with longer values is no good column by itself.
 SHORT_VALUE: Final = 40
+# From here on the page rounds a whole number, and not far above a browser cannot hold each.
+EXACT_IN_A_BROWSER: Final = 10**15
 
 
 def table(
@@ -31,13 +33,21 @@ def table(
     """Return the table as plain values; numbers may be NaN or infinite, times and durations are in seconds.
 
     `columns` are names as the filter language has them, an unknown one stays empty; without them a choice is shown.
+    "shown" has their ids; those that are not among the "columns" of any run by themselves, such as ``loss`` of whatever
+    split, are described in "asked".
     `sort` is such names with commas between, ``-`` before or ``desc`` behind one that descends. Where a text cannot be
     understood "error" says what, where and in which field, and there are no rows.
     """
     rows, known = index.rows, index.columns
+    available = known.available()
+    names = list(columns) if columns is not None else list(known.choice or default_columns(rows, known))
+    # Two names may mean the same.
+    shown = {column.id: column for column in (shown_column(name, known) for name in names)}
+    listed = {column["id"] for column in available}
     result: dict[str, Any] = {
-        "columns": known.available(),
-        "shown": list(columns) if columns is not None else list(known.choice or default_columns(rows, known)),
+        "columns": available,
+        "shown": list(shown),
+        "asked": [known.described(column) for column in shown.values() if column.id not in listed],
         "sort": [],
         "rows": [],
         "total": len(rows),
@@ -54,8 +64,7 @@ def table(
         return result | {"error": {"message": fault.message, **place}}
     result["sort"] = [[column.id, "descending" if descending else "ascending"] for column, descending in order]
     result["matched"] = len(found)
-    shown = [shown_column(name, known) for name in result["shown"]]
-    result["rows"] = [_as_dict(row, shown) for row in found[:limit]]
+    result["rows"] = [_as_dict(row, list(shown.values())) for row in found[:limit]]
     return result
 
 
@@ -158,7 +167,7 @@ def differing(rows: Sequence[IndexRow], columns: Columns) -> list[str]:
 
 
 def _as_dict(row: IndexRow, shown: Sequence[Column]) -> dict[str, Any]:
-    values = {column.id: value for column in shown if (value := column.get(row)) is not None}
+    values = {column.id: _exact(value) for column in shown if (value := column.get(row)) is not None}
     return {
         "run_id": row.run_id,
         "name": row.run_name,
@@ -178,6 +187,11 @@ def _as_dict(row: IndexRow, shown: Sequence[Column]) -> dict[str, Any]:
         "partial": row.partial,
         "values": values,
     }
+
+
+def _exact(value: Any) -> Any:
+    """Return a value as the page can hold it: whole numbers that it would round, such as seeds, as texts."""
+    return str(value) if type(value) is int and abs(value) >= EXACT_IN_A_BROWSER else value
 
 
 def _sort_key(get: Callable[[IndexRow], Any], descending: bool) -> Callable[[IndexRow], tuple[int, Any]]:

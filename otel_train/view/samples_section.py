@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from otel_train.runlog.regular_file import read_regular
 from otel_train.runlog.sample_files import DESCRIPTION, FOLDER, step_of
 from otel_train.semconv import CLASS, METRICS
 from otel_train.view import text
 from otel_train.view.axes import Axes
 from otel_train.view.charts import Chart, Detail, Named, chart, label_of
+from otel_train.view.inks import inks, split_order
 from otel_train.view.log_list import cut
-from otel_train.view.palette import PALETTE
 from otel_train.view.run_data import RunData, mappings
 from otel_train.view.series import Series
 
@@ -65,10 +66,13 @@ def sample_charts(found: Sequence[Series], axes: Axes, detail: Detail) -> list[C
     splits = sorted({one.split for one in found})
     charts = []
     for name, title in _TITLES.items():
-        listed = sorted((one for one in found if one.name == name), key=lambda one: (one.split, one.rank))
+        listed = sorted(
+            (one for one in found if one.name == name), key=lambda one: (split_order(one.split), one.split, one.rank)
+        )
         if listed:
             lines = [
-                Named(_scaled(one), label_of(one, with_rank=several_ranks), _role(one.split, splits)) for one in listed
+                Named(_scaled(one), label_of(one, with_rank=several_ranks), ink.role, dash=ink.dash)
+                for one, ink in zip(listed, inks(listed, by_rank=False), strict=True)
             ]
             charts.append(_chart(name, title, lines, axes, detail))
     for split in splits:
@@ -81,10 +85,6 @@ def sample_charts(found: Sequence[Series], axes: Axes, detail: Detail) -> list[C
         if lines:
             charts.append(_chart(_SHARES, f"Share of each class · {split}", lines, axes, detail))
     return charts
-
-
-def _role(split: str, splits: Sequence[str]) -> str:
-    return split if split in PALETTE else f"series-{(3 + splits.index(split)) % 8}"
 
 
 def _class_label(one: Series, several_ranks: bool) -> str:
@@ -160,7 +160,7 @@ def _folders(path: Path) -> list[Path]:
 def _description(folder: Path) -> Mapping[str, Any]:
     """Return what was written of a check; nothing where it was cut short or damaged."""
     try:
-        read = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        read = json.loads(read_regular(folder / DESCRIPTION))
     except (OSError, ValueError):
         return {}
     return read if isinstance(read, Mapping) else {}
@@ -227,7 +227,7 @@ def _read(folder: Path, name: str, budget: list[int]) -> bytes | None:
     try:
         if path.stat().st_size > budget[0]:
             return None
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError:
         return None
     budget[0] -= len(data)

@@ -15,6 +15,8 @@ from otel_train.view.reduce import is_finite
 from otel_train.view.series import Series
 from otel_train.view.siblings import NOTHING, ByTime, Match, values_at
 
+# What is measured of each batch of a loop.
+LOOP_TIMES = ("dl.step.time", "dl.phase.time", "dl.rank.busy.time", "dl.data.")
 _Key = tuple[str, SeriesAttributes, int, int]
 
 
@@ -42,6 +44,9 @@ class _Source:
     def find(self, series: Series, siblings: Sequence[Series]) -> None:
         """Take the siblings of the rank into account that are new."""
         if self.looked_at == len(siblings):
+            return
+        if self.name == STEP and counts_by_itself(series):
+            self.looked_at = len(siblings)
             return
         split, axis = series.attribute(SPLIT), series.attribute(AXIS)
         for sibling in siblings[self.looked_at :]:
@@ -246,6 +251,14 @@ class SeriesStore:
             moved = min(moved, _take_places(series, source, count))
         held.settled = count
         return moved
+
+
+def counts_by_itself(series: Series) -> bool:
+    """Tell whether a series is of the times of a loop beside training's, whose numbers count that loop's own batches.
+
+    They begin again with each evaluation, so they are no steps of the run and stand on no axis of steps.
+    """
+    return series.name.startswith(LOOP_TIMES) and series.split not in ("train", "")
 
 
 def _take_places(series: Series, source: _Source, count: int) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from otel_train.clock import iso
+from otel_train.errors import installing
 from otel_train.view.lines import number_cell, text_cell
 
 FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "jsonl"}
@@ -67,7 +68,7 @@ def _pyarrow() -> tuple[Any, Any]:
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError as fault:
-        raise MissingPyarrowError("parquet needs pyarrow: pip install 'otel-train[parquet]'") from fault
+        raise MissingPyarrowError(f"parquet needs pyarrow: {installing('parquet')}") from fault
 
 
 class _Csv:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import TextIO, TypeGuard
 
 from otel_train import clock
 
@@ -42,9 +42,9 @@ def short(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) and not (value.is_integer() and abs(value) < 1e6) else number(value)
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: object) -> str:
     """Return ``119 µs``, ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 12 min`` or ``2 d 5 h``."""
-    if seconds is None or not math.isfinite(seconds):
+    if not _is_finite(seconds):
         return ""
     if seconds < 0:
         return "-" + duration(-seconds)
@@ -65,14 +65,21 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 1440} d {minutes % 1440 // 60} h"
 
 
-def size(count: float | None) -> str:
-    """Return bytes in binary units: ``18.0 GiB``."""
-    if count is None or not math.isfinite(count):
+def size(count: object) -> str:
+    """Return bytes in binary units: ``18.0 GiB``; "" for what is no finite number, as damaged descriptions have it."""
+    if not _is_finite(count):
         return ""
     value, unit = float(count), 0
     while abs(value) >= 1023.95 and unit < len(_SIZES) - 1:
         value, unit = value / 1024, unit + 1
     return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def moment(time_ns: int | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from otel_train.clock import NS_PER_S
 from otel_train.record.entries import SpanEntry
-from otel_train.semconv import ANNOUNCES, EPOCH, PHASE, STAGE, STEP, TRUNCATED
+from otel_train.semconv import ANNOUNCES, EPOCH, PHASE, SPLIT, STAGE, STEP, TRUNCATED
 from otel_train.view import text
 from otel_train.view.log_list import body_text, cut
 
@@ -31,6 +31,8 @@ WAIT = "data_wait"
 LEAST_WAIT = 0.01
 # On an announcement: the name of the span that it announces.
 SPAN_NAME = "dl.span.name"
+# Within a step: its phases, its batch, and what that did.
+_DEEPEST = 6
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class _Bar:
     level: int = 0
     # The span that stands for a run has no length: nothing waits for an end that may never come.
     is_mark: bool = False
+    # Its number, and that of what lies within, counts the batches of an evaluation and is no step of the run.
+    counts_batches: bool = False
 
 
 def lane_of(span: SpanEntry, name: str) -> str:
@@ -90,6 +94,7 @@ def timeline(
     bars, titles, notes = _without_short_waits(bars)
     counts = Counter(bar.lane for bar in bars)
     kept = _bounded(bars)
+    _find_batches(bars)
     lanes = []
     # Many spans share a trace, whose id is long.
     traces: dict[str, int] = {}
@@ -107,6 +112,25 @@ def timeline(
             )
     truncated = sum(1 for bar in bars if bar.truncated)
     return {"lanes": lanes, "traces": list(traces), "seen": len(bars), "truncated": truncated, "notes": notes}
+
+
+def seen(rows: Iterable[SpanRow], ends_ns: Mapping[int, int]) -> int:
+    """Return how many spans `timeline` would draw or say that it does not draw."""
+    return len(_without_short_waits(_bars(list(rows), ends_ns))[0])
+
+
+def _find_batches(bars: Sequence[_Bar]) -> None:
+    """Tell the steps of loops beside training's, and what lies within them."""
+    known = {bar.span_id: bar for bar in bars if bar.span_id}
+    for bar in bars:
+        above: _Bar | None = bar
+        for _ in range(_DEEPEST):
+            if above is None or above.lane not in ("step", "phase", "span"):
+                break
+            if above.lane == "step":
+                bar.counts_batches = above.row.span.attributes.get(SPLIT) not in (None, "", "train")
+                break
+            above = known.get(above.parent)
 
 
 def _draw_run(bars: Sequence[_Bar], ends_ns: Mapping[int, int], ended: Container[int]) -> None:
@@ -187,6 +211,8 @@ def _payload(bar: _Bar, started_ns: int, traces: dict[str, int]) -> dict[str, An
     span = bar.row.span
     number = span.attributes.get({"epoch": EPOCH, "step": STEP}.get(bar.lane, ""))
     name = f"{bar.name} {number}" if isinstance(number, int) and bar.name == bar.lane else bar.name
+    if bar.counts_batches and bar.lane == "step" and isinstance(number, int):
+        name = f"{body_text(span.attributes[SPLIT])} batch {number}"
     result: dict[str, Any] = {
         "name": cut(name, 120),
         "start": round((bar.start_ns - started_ns) / 1e9, 6),
@@ -201,7 +227,7 @@ def _payload(bar: _Bar, started_ns: int, traces: dict[str, int]) -> dict[str, An
     if span.trace_id:
         result["trace"] = traces.setdefault(f"{span.trace_id:032x}", len(traces))
     step = span.attributes.get(STEP)
-    if isinstance(step, int):
+    if isinstance(step, int) and not bar.counts_batches:
         result["step"] = step
     if bar.truncated:
         result["truncated"] = True

@@ -37,9 +37,9 @@ function refill(place, chart) {
 }
 
 function chartNotes(chart) {
-  if (!chart.notes.length && !chart.note) return [];
+  if (!chart.notes.length && !chart.note && !chart.band) return [];
   const sign = { best: "★ ", bad: "✕ " };
-  return [el("ul", { class: "notes" }, chart.note ? el("li", {}, chart.note) : null,
+  return [el("ul", { class: "notes" }, chart.note ? el("li", {}, chart.note) : null, chart.band ? el("li", {}, dot("series-2"), ` shaded: ${chart.band.label}`) : null,
     chart.notes.map((note) => el("li", { class: note.kind }, (sign[note.kind] || "") + note.text)))];
 }
 

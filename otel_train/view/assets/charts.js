@@ -69,11 +69,18 @@ function draw(place) {
   }
   hideCursor(place);
   place.node.dataset.drawn = "yes";
+  tellDrawn();
 }
+
+let tellDrawn = null;
+const firstDrawing = new Promise((done) => { tellDrawn = done; });
 
 function listen(place) {
   place.plot.on("plotly_relayout", (change) => zoomed(place, change));
-  place.plot.on("plotly_doubleclick", () => unzoom(place));
+  place.plot.on("plotly_doubleclick", () => {
+    if (place.chart.kind === "timeline") clickedTwice(place);
+    unzoom(place);
+  });
   if (place.chart.kind === "timeline") place.plot.on("plotly_click", (event) => barClicked(place, event));
   else {
     place.plot.on("plotly_hover", (event) => moveCursor(place, event));

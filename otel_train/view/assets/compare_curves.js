@@ -30,7 +30,7 @@ function compareFiner(id, axis, from, to) {
   const seconds = (ms) => ms / 1000 - run.started_s;
   const [asked, low, high] = axis === "clock" ? ["time", seconds(from), seconds(to)] : [axis, from, to];
   const query = new URLSearchParams({ axis: asked, from: low, to: high });
-  return getJson(apiUrl(`api/run/${encodeURIComponent(run.id)}/line/${encodeURIComponent(line.series)}?${query}`)).then(({ x, y, low: lows, high: highs, points, marks }) => {
+  return getJson(apiUrl(`api/run/${encoded(run.id)}/line/${encodeURIComponent(line.series)}?${query}`)).then(({ x, y, low: lows, high: highs, points, marks }) => {
     if (x.time && run.started_s !== null) x.clock = x.time.map((second) => (second === null ? null : Math.round((run.started_s + second) * 1000)));
     return { x, y, low: lows, high: highs, points, marks };
   });

@@ -147,7 +147,7 @@ function compareSvg(tag, attributes, ...children) {
 }
 
 function compareRunUrl(run) {
-  return apiUrl("run/" + encodeURIComponent(run.id));
+  return apiUrl("run/" + encoded(run.id));
 }
 
 // As wide as the page gives room: a drawing that is stretched has letters too large.

@@ -60,7 +60,12 @@ function table(heads, rows, options) {
 function pairs(rows, head) {
   return el("div", { class: "scroll" }, el("table", { class: "pairs" },
     head ? el("thead", {}, el("tr", {}, head.map((text) => el("th", {}, text)))) : null,
-    el("tbody", {}, rows.map((row) => el("tr", { class: row.changed ? "changed" : null }, row.map((value) => el("td", {}, value)))))));
+    el("tbody", {}, rows.map((row) => el("tr", { class: row.changed ? "changed" : null }, row.map((value, column) => el("td", {}, column ? value : keyText(value))))))));
+}
+
+// A long key is broken between its words, not within one.
+function keyText(key) {
+  return typeof key !== "string" ? key : key.split(/(?<=[_.\/-])(?=[^_.\/-])/).flatMap((word, place) => (place ? [el("wbr", {}), word] : [word]));
 }
 
 function factList(rows) {
@@ -86,6 +91,15 @@ function apiUrl(path) {
   return (document.body.dataset.base || "") + path;
 }
 
+// A folder's name need not be UTF-8: a byte that is none comes as a lone surrogate, and goes back as that byte.
+function encoded(text) {
+  return Array.from(String(text), (one) => {
+    const code = one.codePointAt(0);
+    if (code < 0xd800 || code > 0xdfff) return encodeURIComponent(one);
+    return code >= 0xdc80 && code <= 0xdcff ? "%" + (code & 0xff).toString(16) : "%EF%BF%BD";
+  }).join("");
+}
+
 async function getJson(url, options) {
   let answer;
   try {
@@ -97,7 +111,7 @@ async function getJson(url, options) {
   const content = await answer.json().catch(() => null);
   if (!answer.ok || content === null) {
     const words = content && content.error && content.error.message;
-    throw Object.assign(new Error(words || `The server answered ${answer.status}.`), { status: answer.status, position: content && content.error && content.error.position });
+    throw Object.assign(new Error(words || `The server answered ${answer.status}.`), { status: answer.status, position: content && content.error && content.error.position, isUnreadable: Boolean(content && content.error && content.error.unreadable) });
   }
   return content;
 }

@@ -21,14 +21,13 @@ function isTouched() {
   return matchMedia("(pointer: coarse)").matches && !document.querySelector("dialog.full");
 }
 
-// What is usual, as a band, and where an alert begins, as a dashed line; neither widens the axis by much.
+// What is usual, as a band whose name stands below the chart, and where an alert begins, as a dashed line; neither widens the axis by much.
 function addLevels(layout, chart, unit, largest, isLog) {
   const name = (y, label, ink) => layout.annotations.push({ xref: "paper", x: 1, xanchor: "right", y: isLog ? Math.log10(y) : y, yanchor: "bottom",
     text: literal(label), showarrow: false, font: { size: 10.5, color: ink } });
   if (chart.band) {
     const [low, high] = [chart.band.low / unit.scale, chart.band.high / unit.scale];
     layout.shapes.push({ type: "rect", xref: "paper", x0: 0, x1: 1, y0: low, y1: high, line: { width: 0 }, fillcolor: faded(colour("series-2"), 0.13), layer: "below" });
-    name(high, chart.band.label, colour("series-2"));
   }
   if (chart.threshold && chart.threshold.value <= 3 * largest) {
     const y = chart.threshold.value / unit.scale;
@@ -42,8 +41,9 @@ function addEnds(layout, lines, place, axis, unit, isLog) {
   for (const { line } of lines) {
     if (!line.end || place.hidden.has(line.label) || !line.x[axis]) continue;
     let last = line.y.length - 1;
-    while (last >= 0 && line.y[last] === null) last -= 1;
-    if (last < 0 || (isLog && line.y[last] <= 0)) continue;
+    while (last >= 0 && (line.y[last] === null || line.x[axis][last] === null)) last -= 1;
+    // Plotly draws nothing beyond a ten thousandth of the largest number, and fails at a text there.
+    if (last < 0 || (isLog && line.y[last] <= 0) || Math.abs(line.y[last]) > Number.MAX_VALUE * 1e-4) continue;
     const y = line.y[last] / unit.scale;
     layout.annotations.push({ x: line.x[axis][last] / axisScale(axis), y: isLog ? Math.log10(y) : y, xanchor: "left", yanchor: "middle", text: " " + literal(line.end),
       showarrow: false, font: { size: 10.5, color: colour(line.role) } });
@@ -82,8 +82,15 @@ function lineFigure(place, axis) {
   addLevels(layout, chart, unit, largest, isLog);
   addEnds(layout, lines, place, axis, unit, isLog);
   if (["%", "By", "By/s", "samples/s", "tokens/s"].includes(chart.unit)) layout.yaxis.rangemode = "tozero";
-  const words = [unit.name, axis !== view.axis && chart.kind === "metric" ? "by time: it has no " + view.axis : "", isLog ? lostOnLog(lines) : ""];
+  const words = [unit.name, axis !== view.axis && chart.kind === "metric" ? "by time: it has no " + view.axis : "", withoutPlace(lines, axis), isLog ? lostOnLog(lines) : ""];
   return { data: traces, layout, words: words.filter(Boolean).join(" · ") };
+}
+
+// Lines that have no point on this axis are not drawn: they are named, so that nobody looks for them.
+function withoutPlace(lines, axis) {
+  const names = lines.filter(({ line }) => !line.x[axis]).map(({ line }) => line.label);
+  if (!names.length || names.length === lines.length) return "";
+  return `${names.length > 3 ? plural(names.length, "line") : names.join(", ")} only by time`;
 }
 
 function lostOnLog(lines) {

@@ -5,13 +5,23 @@ function literal(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
+// Where the pointer rests plotly also fills in its own placeholders, and has little room.
+function hovered(text) {
+  return literal(Array.from(String(text)).slice(0, 60).join("")).replace(/%\{/g, "%&#123;");
+}
+
 function number(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "string") return value;
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return grouped(value);
   const rounded = Number(value.toPrecision(6));
   if (Math.abs(rounded) >= 1e-4 && Math.abs(rounded) < 1e6) return String(rounded);
   return value.toExponential(5).replace(/\.?0+e/, "e").replace(/e([+-])(\d)$/, "e$10$2");
+}
+
+// As toLocaleString("en-US") has it, whose first call costs as much as the drawing of a chart.
+function grouped(whole) {
+  return (Object.is(whole, -0) ? "-0" : String(whole)).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 function duration(seconds) {

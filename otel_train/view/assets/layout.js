@@ -35,6 +35,16 @@ function sectionLink(id, title, count) {
   insertInOrder(nav, link, id, (other) => other.dataset.section);
 }
 
+// How much there is in a section that is drawn later, or has been drawn before.
+function sectionCount(id, count) {
+  const link = document.querySelector(`#nav a[href="#${id}"]`);
+  if (!link) return;
+  link.classList.toggle("none", count === 0);
+  const old = link.querySelector(".count");
+  if (old) old.remove();
+  if (count) link.append(el("span", { class: "count" }, number(count)));
+}
+
 function insertInOrder(parent, node, id, idOf, before) {
   const rank = SECTION_ORDER.indexOf(id);
   const next = rank < 0 ? null : [...parent.children].find((other) => {

@@ -4,6 +4,7 @@ const SECTIONS_OF_PART = { metrics: ["curves", "summary"], machine: ["steps", "s
 const TICK_MS = 1_000;
 const REFETCH_MS = 10_000;
 const LINE_REFETCH_MS = 30_000;
+const UNSEEN_REFETCH_MS = 60_000;
 // A browser has six connections for all tabs of one server; a tab that nobody sees gives its own back.
 const HIDDEN_MS = 30_000;
 const LONGEST_WAIT_S = 5;
@@ -11,7 +12,7 @@ const LONGEST_WAIT_S = 5;
 class Live {
   // Each part has the revision at which it was made: what an event tells of an older one is in it already.
   constructor(revisions, isRunning) {
-    Object.assign(this, { revisions, isRunning, revision: Math.min(...Object.values(revisions)), source: null, tries: 0, stale: new Set(), fetched: new Map(), changed: new Set(), rows: new Map(), busy: false });
+    Object.assign(this, { revisions, isRunning, revision: Math.min(...Object.values(revisions)), source: null, tries: 0, stale: new Set(), came: new Set(), fetched: new Map(), changed: new Set(), rows: new Map(), busy: false });
     this.words = el("p", { id: "connection", role: "status", hidden: true });
     document.body.append(this.words);
   }
@@ -80,7 +81,7 @@ class Live {
 
   append(change) {
     this.revision = change.revision;
-    const { lines, logs, summary, stale, logs_seen, logs_levels, revision, live, ...rest } = change;
+    const { lines, logs, summary, stale, logs_seen, logs_levels, revision, live, counts, came, time_by_state, time_not_counted, ...rest } = change;
     this.isRunning = live === undefined ? this.isRunning : live;
     if (this.isNew("head", revision)) this.head = { ...this.head, ...rest };
     if (this.isNew("metrics", revision)) {
@@ -92,6 +93,13 @@ class Live {
     }
     if (logs && logs.length && this.isNew("logs", revision)) this.addRecords(logs, logs_seen, logs_levels);
     for (const part of stale || []) this.stale.add(part);
+    for (const part of came || []) this.came.add(part);
+    for (const [part, count] of Object.entries(counts || {})) if (this.isNew(part, revision)) sectionCount(SECTIONS_OF_PART[part][0], count);
+    if (time_by_state && this.isNew("inside", revision)) this.head = { ...this.head, time_by_state, time_not_counted: time_not_counted || null };
+    else if (time_not_counted !== undefined && this.isNew("inside", revision)) this.head = { ...this.head, time_not_counted };
+    // Every look reads points and makes files larger.
+    this.stale.add("run_log");
+    this.filesAreOld = true;
     if (!document.hidden && !this.flushing) this.flushing = setTimeout(() => this.flush(), Math.max(0, TICK_MS - (Date.now() - (this.flushed || 0))));
   }
 
@@ -151,13 +159,15 @@ class Live {
   }
 
   showTop() {
-    const before = JSON.stringify([data.status, data.facts, data.tiles, data.notices]);
+    const shown = () => [JSON.stringify([data.status, data.facts, data.tiles, data.notices]), JSON.stringify([data.lineage, data.time_by_state, data.time_not_counted])];
+    const before = shown();
     const state = data.status.state;
     merge(this.head);
     this.head = null;
-    if (before === JSON.stringify([data.status, data.facts, data.tiles, data.notices])) return;
-    const focused = document.activeElement && document.activeElement.closest("#overview");
-    if (!focused || state !== data.status.state) { showHero(); showNotices(); showTiles(); }
+    const [top, more] = shown();
+    if (more !== before[1] || state !== data.status.state) keepingFocus(showMore);
+    if (top === before[0]) return;
+    keepingFocus(() => { showHero(); showNotices(); showTiles(); });
     if (state === data.status.state) return;
     showPill(data.status.state);
     showTitle();
@@ -168,8 +178,9 @@ class Live {
 
   tick() {
     if (document.hidden) return;
-    if ((this.changed.size || this.head) && !this.flushing) this.flush();
+    if ((this.changed.size || this.head || (this.summaryChanged && isInSight("summary"))) && !this.flushing) this.flush();
     this.refetch();
+    this.refetchFiles();
   }
 
   async refetch() {
@@ -177,7 +188,7 @@ class Live {
     const now = Date.now();
     if (this.stale.delete("epoch") && view.axis === "epoch") this.stale.add("metrics");
     const due = [...this.stale].filter((part) => this.loaded.has(part) && now - (this.fetched.get(part) || 0) >= (part === "metrics" ? LINE_REFETCH_MS : REFETCH_MS)
-      && (part === "head" || (SECTIONS_OF_PART[part] || []).some(isInSight) || !(SECTIONS_OF_PART[part] || []).some((id) => document.getElementById(id))));
+      && (part === "head" || this.came.has(part) || (SECTIONS_OF_PART[part] || []).some(isInSight) || !(SECTIONS_OF_PART[part] || []).some((id) => document.getElementById(id))));
     if (!due.length) return;
     await this.fetch(due);
   }
@@ -185,6 +196,7 @@ class Live {
   async fetch(names) {
     if (!names.length) return;
     this.busy = true;
+    for (const name of names) this.came.delete(name);
     try {
       const { part, live, revision } = await fetchParts(names);
       for (const name of names) this.fetched.set(name, Date.now());
@@ -199,6 +211,15 @@ class Live {
     } finally {
       this.busy = false;
     }
+  }
+
+  // The list is short, but the folder is gone through for it.
+  async refetchFiles() {
+    const wait_ms = isInSight("files") ? REFETCH_MS : UNSEEN_REFETCH_MS;
+    if (!this.filesAreOld || this.isGone || !document.getElementById("files") || Date.now() - (this.fetched.get("files") || 0) < wait_ms) return;
+    this.filesAreOld = false;
+    this.fetched.set("files", Date.now());
+    await showFiles();
   }
 
   async reload({ revision }) {
@@ -218,6 +239,18 @@ class Live {
     const main = document.getElementById("main");
     main.prepend(el("p", { class: "notice bad gone", role: "alert" }, el("b", {}, "Gone"), "The folder of this run was deleted. What is shown here was read before; it is lost when this page is closed."));
   }
+}
+
+// Draws something in the overview anew; whoever was at a button there still is.
+function keepingFocus(show) {
+  const controls = () => [...document.querySelectorAll("#overview :is(a, button, summary)")];
+  const focused = document.activeElement;
+  const place = controls().indexOf(focused);
+  show();
+  if (place < 0 || focused.isConnected) return;
+  const same = controls().filter((node) => node.textContent === focused.textContent);
+  const again = same.includes(controls()[place]) ? controls()[place] : same[0];
+  if (again) again.focus({ preventScroll: true });
 }
 
 function isInSight(id) {

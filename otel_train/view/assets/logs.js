@@ -11,7 +11,7 @@ class LogView {
     this.filters = el("div", { class: "filters" });
     this.news = el("button", { type: "button", class: "quiet news", hidden: true, onclick: () => this.toNewest() });
     this.left = el("p", { class: "lead", hidden: true });
-    this.search = el("input", { class: "search", type: "search", placeholder: "Search in messages and tracebacks", "aria-label": "Search in log records", value: this.state.text });
+    this.search = el("input", { class: "search", type: "search", placeholder: "Search messages, events, attributes, tracebacks", "aria-label": "Search in log records", value: this.state.text });
     this.search.addEventListener("input", () => this.change({ text: this.search.value.toLowerCase() }));
     this.node = el("div", { class: "card" }, this.filters, this.left, this.news, this.list, this.pager);
   }

@@ -8,7 +8,7 @@ const PARTS_OF_SECTIONS = [
 function overviewPart() {
   showHead();
   overview();
-  if (data.attempts.length > 1) rowsSection("attempts", "Attempts", data.attempts, ["Attempt", "Status", "Started", "Duration", "Host", "Exit code", "Reason", "Changed since the one before"], [0]);
+  if (data.attempts.length > 1) rowsSection("attempts", "Attempts", data.attempts, ["Attempt", "Status", "Started (UTC)", "Duration", "Host", "Exit code", "Reason", "Changed since the one before"], [0]);
 }
 
 let curvesToolbar = null;

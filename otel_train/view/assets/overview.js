@@ -46,7 +46,7 @@ function showMore() {
   if (!topParts.more) return;
   const parts = [];
   if (data.time_by_state && Object.keys(data.time_by_state).length) parts.push(timeByState());
-  if (data.lineage && data.lineage.length) parts.push(el("div", { class: "card lineage" }, el("h3", {}, "Made from"), factList(data.lineage.map(([name, value, place]) => [name, place ? el("a", { href: "#" + place }, value) : value]))));
+  if (data.lineage && data.lineage.length) parts.push(el("div", { class: "card lineage" }, el("h3", {}, "Origin and result"), factList(data.lineage.map(([name, value, place]) => [name, place ? el("a", { href: "#" + place }, value) : value]))));
   topParts.more.replaceChildren(...(parts.length ? [el("div", { class: "two more" }, parts)] : []));
 }
 

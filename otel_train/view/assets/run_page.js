@@ -1,9 +1,12 @@
 // Fetches the page of a run part by part: what is seen first comes first, and a fault is said where its part would be.
 const FIRST_PARTS = ["head", "metrics"];
+const FIRST_DRAWN_MS = 1_000;
+const LONGEST_MS = 10_000;
 const LATER_PARTS = [["machine", "inside", "samples"], ["timeline", "logs"], ["config", "environment", "datasets", "checkpoints", "stages", "run_log"]];
 
 function runUrl(path) {
-  return apiUrl(`api/run/${encodeURIComponent(document.body.dataset.run)}${path}`);
+  // As it stands in the address of this page: the id may be no UTF-8.
+  return apiUrl(`api/run/${location.pathname.split("/").pop()}${path}`);
 }
 
 async function fetchParts(names) {
@@ -13,26 +16,29 @@ async function fetchParts(names) {
 
 // While a long run is still being read its description is there already.
 async function fetchFirst() {
-  const both = fetchParts(FIRST_PARTS);
-  both.catch(() => { /* told below, or by the fault of the head */ });
   const head = await fetchParts(["head"]);
   use(head.part);
   restoreCharts();
   showParts(["head"]);
   showTitle();
   document.documentElement.dataset.ready = "yes";
-  if (head.early) await showFirstChart(both);
-  const first = await both;
+  if (head.early) await showFirstChart();
+  const first = await fetchParts(FIRST_PARTS);
   use(first.part);
   return { ...first, revisions: { head: first.revision, metrics: first.revision } };
 }
 
-// One chart of a long run is there before the others, unless all of them are.
-async function showFirstChart(all) {
-  const early = await Promise.race([fetchParts(["first"]), all.then(() => null)]).catch(() => null);
+// One chart of a long run is there before the others. Once it is drawn the rest is asked for, whose reading takes a core.
+async function showFirstChart() {
+  const early = await fetchParts(["first"]).catch(() => null);
   if (!early || !early.part.charts || !early.part.charts.metrics.length) return;
   merge(early.part);
   showParts(["metrics"]);
+  // A chart out of sight is not drawn.
+  await Promise.race([firstDrawing, new Promise((done) => {
+    whenPlotly(() => setTimeout(done, FIRST_DRAWN_MS));
+    setTimeout(done, LONGEST_MS);
+  })]);
 }
 
 async function runPage() {
@@ -101,7 +107,7 @@ function showTitle() {
 function showNoRun(fault) {
   const words = { 404: "There is no such run", 410: "This run is gone" };
   const main = document.getElementById("main");
-  main.append(el("div", { class: "card hero failed", role: "alert" }, el("h1", {}, words[fault.status] || "The run cannot be shown"), el("p", { class: "reason" }, fault.message),
+  main.append(el("div", { class: "card hero failed", role: "alert" }, el("h1", {}, fault.isUnreadable ? "This run cannot be read" : words[fault.status] || "The run cannot be shown"), el("p", { class: "reason" }, fault.message),
     el("p", { class: "reason" }, el("a", { href: apiUrl("") || "./" }, "All runs"))));
   document.title = "otel-train";
 }
@@ -113,17 +119,23 @@ async function showFiles() {
   try {
     files = await getJson(runUrl("/files"));
   } catch (fault) {
-    empty(section("files", "Files", null), fault.message);
+    // Of a run that is followed the list before is better than none.
+    if (!document.querySelector("#files table")) empty(section("files", "Files", null), fault.message);
     return;
   }
+  const before = document.querySelector("#files input");
+  const [sought, isTyping] = before ? [before.value, before === document.activeElement] : ["", false];
   const node = section("files", "Files", files.length, "What lies in the run's folder.");
   if (!files.length) { empty(node, "The folder holds no files."); return; }
   node.append(el("div", { class: "card" }, searchable("Search files", (text) => {
     const found = files.filter((file) => file.path.toLowerCase().includes(text));
-    return el("div", {}, table(["File", "Size", "Changed"], found.slice(0, LISTED_FILES).map((file) => [
+    return el("div", {}, table(["File", "Size", "Changed (UTC)"], found.slice(0, LISTED_FILES).map((file) => [
       el("a", { class: "mono", href: runUrl("/file?" + file.query), download: file.path.split("/").pop() }, file.path), bytes(file.bytes), fileTime(file.changed)]), { numeric: [1] }),
       found.length > LISTED_FILES ? el("p", { class: "lead" }, `${number(found.length - LISTED_FILES)} more: search for their names.`) : null);
   })));
+  const input = node.querySelector("input");
+  if (sought) { input.value = sought; input.dispatchEvent(new Event("input")); }
+  if (isTyping) input.focus({ preventScroll: true });
 }
 
 function fileTime(changed) {

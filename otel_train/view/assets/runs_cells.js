@@ -13,14 +13,17 @@ function runsAgo(seconds) {
   return "";
 }
 
-function runsLocalTime(ms) {
-  const moment = new Date(ms);
-  const two = (n) => String(n).padStart(2, "0");
-  return `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())} ${two(moment.getHours())}:${two(moment.getMinutes())}`;
+// UTC as on every other page, and as the filter reads times; the reader's own time is under the pointer.
+function runsUtc(ms) {
+  return Number.isFinite(ms) ? new Date(ms).toISOString().replace("T", " ").slice(0, 16) : "";
 }
 
-function runsUtc(ms) {
-  return Number.isFinite(ms) ? new Date(ms).toISOString().replace("T", " ").replace(/\.\d+Z$/, " UTC") : "";
+function runsBothTimes(ms) {
+  if (!Number.isFinite(ms)) return "";
+  const two = (n) => String(n).padStart(2, "0");
+  const own = new Date(ms);
+  const local = `${own.getFullYear()}-${two(own.getMonth() + 1)}-${two(own.getDate())} ${two(own.getHours())}:${two(own.getMinutes())}:${two(own.getSeconds())}`;
+  return `${own.toISOString().replace("T", " ").slice(0, 19)} UTC\n${local} here`;
 }
 
 // What a running run took has grown since the server said it.
@@ -41,7 +44,7 @@ function runsValueText(value) {
 // One line of text: it also says how wide the column is.
 function runsText(column, row, nowMs) {
   if (column.id === "name") return row.name || row.run_id;
-  if (column.kind === "time") return row.createdMs ? `${runsLocalTime(row.createdMs)} · ${runsAgo((nowMs - row.createdMs) / 1000)}` : "";
+  if (column.kind === "time") return row.createdMs ? `${runsUtc(row.createdMs)} · ${runsAgo((nowMs - row.createdMs) / 1000)}` : "";
   if (column.id === "duration") return duration(runsDuration(row, nowMs));
   if (column.kind === "duration") return duration(row.values[column.id]);
   return runsValueText(row.values[column.id]);
@@ -53,8 +56,8 @@ function runsCell(column, row, nowMs) {
     return el("td", { class: "runs-state" }, el("span", { class: "pill " + row.state, title: row.reason || null }, row.state));
   }
   if (column.kind === "time") {
-    const [local, ago] = text.split(" · ");
-    return el("td", { title: runsUtc(row.createdMs), class: "runs-time" }, local, ago ? el("span", { class: "ago" }, ago) : null);
+    const [moment, ago] = text.split(" · ");
+    return el("td", { title: runsBothTimes(row.createdMs), class: "runs-time" }, moment, ago ? el("span", { class: "ago" }, ago) : null);
   }
   if (column.kind === "tags") {
     const tags = row.values[column.id] || [];
@@ -70,9 +73,10 @@ function runsCell(column, row, nowMs) {
 
 function runsNameCell(row) {
   const name = row.name || row.run_id;
+  // Before the name: a run that cannot be read has none but its id, which is as long as the column.
   return el("th", { scope: "row", class: "runs-name" },
-    el("a", { href: "run/" + encodeURIComponent(row.run_id), title: row.name && row.name !== row.run_id ? `${row.name}\n${row.run_id}` : row.run_id }, name),
-    row.problem ? el("span", { class: "runs-problem", title: row.problem }, "damaged") : null);
+    row.problem ? el("span", { class: "runs-problem", title: row.problem }, "damaged") : null,
+    el("a", { href: "run/" + encoded(row.run_id), title: row.name && row.name !== row.run_id ? `${row.name}\n${row.run_id}` : row.run_id }, name));
 }
 
 function runsColumnWidth(column, rows, nowMs) {

@@ -12,6 +12,7 @@ function runsColumnsDialog(on) {
     el("div", { class: "runs-columns-body" }, el("div", {}, input, lists), el("div", {}, el("h3", {}, "Shown, in this order"), shown)));
   let available = [];
   let chosen = [];
+  let named = [];
   input.addEventListener("input", draw);
   // A click beside the dialog closes it.
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
@@ -56,7 +57,7 @@ function runsColumnsDialog(on) {
     }));
     if (!lists.childElementCount) empty(lists, available.length ? "No column is named like that." : "There are no runs yet.");
     if (focused) for (const box of lists.querySelectorAll("input")) if (box.dataset.choice === focused) box.focus();
-    const titles = new Map(available.map((column) => [column.id, column.title]));
+    const titles = new Map([...named, ...available].map((column) => [column.id, column.title]));
     shown.replaceChildren(...chosen.map((id) => el("li", {}, el("span", { class: "key", title: id }, titles.get(id) || id),
       id === "name" ? null : [
         el("button", { type: "button", class: "quiet", "data-move": "-" + id, "aria-label": `Move ${titles.get(id) || id} to the left`, onclick: () => move(id, -1) }, "↑"),
@@ -67,7 +68,8 @@ function runsColumnsDialog(on) {
   return {
     node: dialog,
     open: () => { input.value = ""; draw(); dialog.showModal(); input.focus(); },
-    show: (columns, ids) => { available = columns; chosen = ids; if (dialog.open) draw(); },
+    // Columns of an address need not be among those that there are to choose.
+    show: (columns, shownNow) => { available = columns; chosen = shownNow.map((column) => column.id); named = shownNow; if (dialog.open) draw(); },
   };
 }
 

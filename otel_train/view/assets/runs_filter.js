@@ -138,9 +138,9 @@ function runsFilterLine(known, apply) {
     if (!error || unfinished) { fault.replaceChildren(); return; }
     const from = Math.min(error.position, letters.length);
     const until = from + Math.max(1, error.length);
-    fault.replaceChildren(el("code", { class: "runs-marked" }, letters.slice(0, from).join(""),
+    fault.replaceChildren(...[el("code", { class: "runs-marked" }, letters.slice(0, from).join(""),
       el("mark", { "data-position": String(from) }, letters.slice(from, until).join("") || "…"), letters.slice(until).join("")),
-      el("span", { class: "message" }, error.message));
+      el("span", { class: "message" }, error.message), error.still ? el("span", { class: "still" }, ` Still shown: ${error.still}`) : null].filter(Boolean));
   }
 }
 

@@ -10,11 +10,11 @@ function runsNames(known) {
   }
 
   function values(name) {
-    const of = { tag: "tags" }[name] || name;
+    const of = name === "tag" ? "tags" : name;
     if (of === "state") return RUNS_STATES;
     const found = new Set();
     for (const row of known.rows) {
-      const value = of in row ? row[of] : row.values[of];
+      const value = Object.hasOwn(row, of) ? row[of] : Object.hasOwn(row.values, of) ? row.values[of] : null;
       for (const one of Array.isArray(value) ? value : [value]) if (one !== undefined && one !== null && one !== "" && typeof one !== "number") found.add(String(one));
       if (found.size > 200) break;
     }
@@ -47,11 +47,12 @@ function runsColumn(column) {
   return { ...column, part, key, goal: column.goal, title: column.title || column.id };
 }
 
-// A key of the configuration that holds nothing but numbers is shown and sorted as numbers are.
+// A key of the configuration that holds nothing but numbers is shown and sorted as numbers are; large ones come as texts.
 function runsKind(column, rows) {
   if (column.kind !== "value") return column;
   const values = rows.map((row) => row.values[column.id]).filter((value) => value !== undefined);
-  return { ...column, kind: values.length && values.every((value) => typeof value === "number") ? "number" : "text" };
+  const isNumber = (value) => typeof value === "number" || (typeof value === "string" && /^-?\d{16,}$/.test(value));
+  return { ...column, kind: values.length && values.every(isNumber) ? "number" : "text" };
 }
 
 function runsRow(row, receivedMs) {

@@ -126,10 +126,11 @@ function runsPage() {
       return;
     }
     tell(known.remark || answer.notice || "");
-    line.tell(error && error.field === "where" ? error : null);
+    line.tell(error && error.field === "where" ? { ...error, still: known.shown && !known.isUnread ? known.where || "every run" : "" } : null);
     if (error && error.field !== "where") tell(error.message);
     // A name with a backquote in it cannot be asked for.
     known.columns = answer.columns.filter((column) => !column.id.includes("`")).map(runsColumn);
+    known.asked = (answer.asked || []).map(runsColumn);
     known.total = answer.total;
     known.pending = answer.pending || 0;
     known.revision = answer.revision;
@@ -140,6 +141,7 @@ function runsPage() {
     }
     if (!error) {
       const nowMs = Date.now();
+      known.where = address.get("where") || "";
       known.shown = answer.shown;
       known.sort = { id: answer.sort[0][0], descending: answer.sort[0][1] === "descending" };
       known.rows = answer.rows.map((row) => runsRow(row, nowMs));
@@ -172,7 +174,7 @@ function runsPage() {
     const ofProject = here ? known.rows.filter((row) => row.project === here) : known.rows;
     const states = address.list("state");
     const rows = known.isUnread ? [] : states.length ? ofProject.filter((row) => states.includes(row.state)) : ofProject;
-    const byId = new Map(known.columns.map((column) => [column.id, column]));
+    const byId = new Map([...(known.asked || []), ...known.columns].map((column) => [column.id, column]));
     const ids = known.shown.includes("name") ? known.shown : ["name", ...known.shown];
     const columns = ids.map((id) => runsKind(byId.get(id) || runsColumn({ id, title: id, group: "run", kind: "text" }), known.rows));
     // The name stays in sight while the others move by, so it is the first.
@@ -180,7 +182,7 @@ function runsPage() {
     known.visible = rows;
     showProjects(here);
     showStates(ofProject, states);
-    dialog.show(known.columns, columns.map((column) => column.id));
+    dialog.show(known.columns, columns);
     if (!examples.childElementCount && known.total) examples.replaceChildren(runsExamples(names, line.use));
     showNothing(rows);
     table.show(columns, rows, known.sort);
@@ -242,7 +244,7 @@ function runsPage() {
     compare.title = ids.length < 2 ? "Select two runs or more, by their boxes or by x" : isFit ? "" : `At most ${number(RUNS_MOST_COMPARED)} runs can be compared`;
     compare.setAttribute("aria-disabled", String(!isFit));
     if (!isFit) compare.removeAttribute("href");
-    else compare.setAttribute("href", base + "compare?runs=" + ids.map(encodeURIComponent).join(","));
+    else compare.setAttribute("href", base + "compare?runs=" + ids.map(encoded).join(","));
   }
 
   // The order of the table, so that the comparison reads the same.
@@ -262,7 +264,7 @@ function runsPage() {
   shortcut("Enter", "open the run", () => {
     const node = document.activeElement;
     if (node && node.matches("a, button, summary, input")) node.click();
-    else if (table.current() !== null) location.assign(base + "run/" + encodeURIComponent(table.current()));
+    else if (table.current() !== null) location.assign(base + "run/" + encoded(table.current()));
   });
 
   function readAddress() {

@@ -19,6 +19,10 @@ function runsTable(on) {
   let rows = [];
   let places = new Map();
   let rowHeight = 37;
+  // Asked of the page, either would lay out all rows once more: so they are noted when they change.
+  let seenHeight = 0;
+  let isScrolled = false;
+  let drawn = "";
   let here = null;
   let anchor = null;
   let whole = false;
@@ -34,16 +38,26 @@ function runsTable(on) {
     grid.setAttribute("aria-rowcount", String(rows.length + 1));
     scroller.classList.toggle("few", rows.length < RUNS_FEW);
     // Where the reader has scrolled, the row at the top stays there, though newer runs come in above it.
-    if (top && places.has(top.id)) scroller.scrollTop = places.get(top.id) * rowHeight + top.offset;
+    if (top && places.has(top.id)) scrollRowsTo(places.get(top.id) * rowHeight + top.offset);
     draw();
     on.select();
     markAll();
   }
 
+  function scrolledTo() {
+    return isScrolled ? scroller.scrollTop : 0;
+  }
+
+  function scrollRowsTo(top) {
+    scroller.scrollTop = top;
+    isScrolled = scroller.scrollTop > 0;
+  }
+
   function firstInSight() {
-    if (scroller.scrollTop < rowHeight || !rows.length) return null;
-    const place = Math.min(rows.length - 1, Math.floor(scroller.scrollTop / rowHeight));
-    return { id: rows[place].run_id, offset: scroller.scrollTop - place * rowHeight };
+    const top = scrolledTo();
+    if (top < rowHeight || !rows.length) return null;
+    const place = Math.min(rows.length - 1, Math.floor(top / rowHeight));
+    return { id: rows[place].run_id, offset: top - place * rowHeight };
   }
 
   function drawHeads(sort) {
@@ -73,14 +87,14 @@ function runsTable(on) {
 
   function inWindow() {
     if (whole) return [0, rows.length];
-    const first = Math.max(0, Math.floor(scroller.scrollTop / rowHeight) - RUNS_OVERSCAN);
-    const seen = Math.ceil((scroller.clientHeight || innerHeight) / rowHeight);
+    const first = Math.max(0, Math.floor(scrolledTo() / rowHeight) - RUNS_OVERSCAN);
+    const seen = Math.ceil((seenHeight || innerHeight) / rowHeight);
     return [first, Math.min(rows.length, first + seen + 2 * RUNS_OVERSCAN)];
   }
 
   function draw() {
     const [first, last] = inWindow();
-    tellMore();
+    drawn = `${first} ${last}`;
     const kept = new Set();
     const wanted = [];
     for (let place = first; place < last; place += 1) {
@@ -91,22 +105,29 @@ function runsTable(on) {
     const focused = document.activeElement && body.contains(document.activeElement) ? document.activeElement : null;
     const focusedRow = focused ? focused.closest("tr").dataset.run : null;
     const wasLink = focused && focused.tagName === "A";
-    const top = scroller.scrollTop;
+    const top = scrolledTo();
     above.firstChild.colSpan = below.firstChild.colSpan = columns.length + 1;
     above.style.height = first * rowHeight + "px";
     below.style.height = Math.max(0, rows.length - last) * rowHeight + "px";
     arrange(wanted);
     // Taking out what has focus lays the page out in between, when it may be too short for the place it is scrolled to.
-    if (scroller.scrollTop !== top) scroller.scrollTop = top;
+    if (isScrolled && scroller.scrollTop !== top) scrollRowsTo(top);
     for (const id of [...nodes.keys()]) if (!kept.has(id)) nodes.delete(id);
     if (focusedRow && nodes.has(focusedRow) && document.activeElement !== focused) {
       nodes.get(focusedRow).node.querySelector(wasLink ? "a" : "input").focus({ preventScroll: true });
     }
-    const real = wanted.length ? wanted[0].getBoundingClientRect().height : 0;
-    if (real && Math.abs(real - rowHeight) > 0.4) {
-      rowHeight = real;
-      draw();
-    }
+  }
+
+  // Called when everything has just been laid out.
+  function resized() {
+    seenHeight = scroller.clientHeight;
+    isScrolled = scroller.scrollTop > 0;
+    tellMore();
+    const row = above.nextSibling;
+    const real = row && row !== below ? row.getBoundingClientRect().height : 0;
+    if (real && Math.abs(real - rowHeight) > 0.4) rowHeight = real;
+    else if (inWindow().join(" ") === drawn) return;
+    draw();
   }
 
   // On a narrow screen an edge that fades says that there is more beside it.
@@ -194,9 +215,9 @@ function runsTable(on) {
     here = rows[place].run_id;
     const headHeight = heads.getBoundingClientRect().height;
     const top = place * rowHeight;
-    if (top < scroller.scrollTop) scroller.scrollTop = top;
+    if (top < scroller.scrollTop) scrollRowsTo(top);
     const bottom = top + rowHeight + headHeight - scroller.clientHeight;
-    if (bottom > scroller.scrollTop) scroller.scrollTop = bottom;
+    if (bottom > scroller.scrollTop) scrollRowsTo(bottom);
     draw();
     markAll();
     const made = nodes.get(here);
@@ -221,11 +242,14 @@ function runsTable(on) {
 
   let drawing = false;
   scroller.addEventListener("scroll", () => {
+    isScrolled = scroller.scrollTop > 0;
     if (drawing) return;
     drawing = true;
-    requestAnimationFrame(() => { drawing = false; draw(); });
+    requestAnimationFrame(() => { drawing = false; tellMore(); draw(); });
   }, { passive: true });
-  new ResizeObserver(() => draw()).observe(scroller);
+  const looker = new ResizeObserver(resized);
+  looker.observe(scroller);
+  looker.observe(grid);
   addEventListener("beforeprint", () => { whole = true; draw(); });
   addEventListener("afterprint", () => { whole = false; draw(); });
 

@@ -110,7 +110,12 @@ function datasetSection() {
 function rowsSection(id, title, content, heads, numeric, reason) {
   const node = section(id, title, content.length);
   if (!content.length) { if (reason) empty(node, reason); return; }
-  node.append(el("div", { class: "card" }, table(heads, content.map((row) => row.map((cell) => (cell && cell.mono ? el("span", { class: "mono", title: cell.title }, cell.mono) : cell && cell.pill ? el("span", { class: "pill " + cell.pill }, cell.pill) : cell))), { numeric })));
+  node.append(el("div", { class: "card" }, table(heads, content.map((row) => row.map((cell) => (cell && cell.mono ? monoCell(cell) : cell && cell.pill ? el("span", { class: "pill " + cell.pill }, cell.pill) : cell))), { numeric })));
+}
+
+// A path or checksum, or several, each on a line of its own.
+function monoCell(cell) {
+  return el("div", { class: "mono", title: cell.title }, cell.mono.split("\n").map((line) => el("div", {}, line)));
 }
 
 // From the model that the run started from back to the first that is known.
@@ -118,7 +123,7 @@ function originCard() {
   const made = (origin) => {
     if (!origin.run) return origin.base_model ? `base model ${origin.base_model}` : "";
     const name = `${origin.run_name || origin.run}` + (origin.step ? `, step ${origin.step}` : origin.epoch ? `, epoch ${origin.epoch}` : "");
-    return origin.here && document.body.dataset.base !== undefined ? el("a", { href: apiUrl("run/" + encodeURIComponent(origin.run)), title: origin.run }, name) : el("span", { title: origin.run }, name);
+    return origin.here && document.body.dataset.base !== undefined ? el("a", { href: apiUrl("run/" + encoded(origin.run)), title: origin.run }, name) : el("span", { title: origin.run }, name);
   };
   return el("div", { class: "card" }, el("h3", {}, "The chain behind them"), table(["", "Starts from", "SHA-256", "Made by run", "What is doubtful"], data.origins.map((origin) => [
     "← ".repeat(origin.generation).trim(), el("span", { class: "mono", title: origin.path }, origin.name), el("span", { class: "mono", title: origin.sha256 }, origin.sha256.slice(0, 12)), made(origin), origin.problems.join("; ")])));

@@ -8,7 +8,7 @@ function isDark() {
 
 function colour(role) {
   const palette = (data && data.palette) || {};
-  const both = palette[role] || palette.value || ["#6d4bc4", "#b49bff"];
+  const both = palette[role] || palette.value || ["#4b299b", "#b89eff"];
   return both[isDark() ? 1 : 0];
 }
 

@@ -128,7 +128,23 @@ function timelineWords(chart) {
     left.length ? el("p", { class: "lead" }, `Not drawn: ${left.join(", ")} (the shortest).`) : null, ...(chart.notes || []).map((note) => el("p", { class: "lead" }, note))].filter(Boolean);
 }
 
+const CLICKED_TWICE_MS = 1_000;
+
 function barClicked(place, event) {
   const id = event.points && event.points[0] && event.points[0].customdata;
-  if (id) spanView.choose(id);
+  if (!id) return;
+  // Where drawing took long plotly takes the two of a double click for single ones; the browser does not.
+  if (event.event && event.event.detail > 1) {
+    if (place.clicked) { clickedTwice(place, true); unzoom(place); }
+    return;
+  }
+  place.clicked = { now: Date.now(), before: spanView.chosen };
+  spanView.choose(id);
+}
+
+// A double click shows the whole timeline; that its first click fell on a bar was not meant.
+function clickedTwice(place, isSure) {
+  const first = place.clicked;
+  place.clicked = null;
+  if (first && (isSure || Date.now() - first.now < CLICKED_TWICE_MS)) spanView.choose(first.before);
 }

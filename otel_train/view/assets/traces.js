@@ -2,7 +2,7 @@
 const DASHES = ["solid", "solid", "solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 const SYMBOLS = ["circle", "square", "diamond", "cross", "triangle-up", "pentagon", "hexagram", "star-square"];
 
-// Colour alone tells only the first few lines of a chart apart, also for a colour-blind reader.
+// A line of a split has the split's dash; of others colour alone tells the first three of a chart apart.
 function dashOf(line, index) {
   return line.dash || (line.replaced ? "dot" : line.faint ? "solid" : DASHES[index % DASHES.length]);
 }
@@ -48,6 +48,11 @@ function floored(values, isLog, other) {
   return values.map((value) => (value === null || value > 0 ? value : least === Infinity ? null : least));
 }
 
+// A line would fall to the edge at the place of a zero: there it has a gap.
+function aboveZero(values, isLog) {
+  return isLog ? values.map((value) => (value > 0 ? value : null)) : values;
+}
+
 function lineTraces(line, index, settings) {
   const { axis, unit, isLog, hidden, place } = settings;
   const x = placesOf(line, axis);
@@ -55,9 +60,9 @@ function lineTraces(line, index, settings) {
   const ink = colour(line.role);
   const label = literal(line.label);
   const common = { legendgroup: String(index), visible: !hidden, name: label, showlegend: false, type: "scatter" };
-  const raw = scaledBy(line.y, unit.scale);
+  const all = scaledBy(line.y, unit.scale);
   const weight = line.replaced ? 0 : view.smoothing;
-  const y = smoothed(raw, weight);
+  const [raw, y] = [aboveZero(all, isLog), aboveZero(smoothed(all, weight), isLog)];
   const traces = [];
   if (line.low && !line.replaced) {
     const high = scaledBy(line.high, unit.scale);
@@ -67,11 +72,11 @@ function lineTraces(line, index, settings) {
   }
   if (weight) {
     traces.push({ ...common, x, y: raw, mode: "lines", connectgaps: false, opacity: 0.28, meta: "raw", line: { color: ink, width: 1.1 },
-      hovertemplate: "%{y:.6~g} raw<extra>" + label.slice(0, 60) + "</extra>" });
+      hovertemplate: "%{y:.6~g} raw<extra>" + hovered(line.label) + "</extra>" });
   }
   traces.push(mainTrace(line, index, { ...common, x, y, meta: weight ? "smoothed" : "line" }, ink, unit, place));
   if (line.marks) traces.push(markTrace(line, x, common));
-  if (line.best && !line.faint && line.best.x[axis] !== undefined) traces.push(bestTrace(line, axis, unit, ink, common));
+  if (line.best && !line.faint && line.best.x[axis] !== undefined && !(isLog && line.best.value <= 0)) traces.push(bestTrace(line, axis, unit, ink, common));
   return traces;
 }
 
@@ -81,7 +86,7 @@ function mainTrace(line, index, common, ink, unit, place) {
     opacity: line.replaced ? 0.45 : line.faint ? 0.5 : 1,
     line: { color: ink, width: line.faint || line.replaced ? 1.1 : line.low ? 1.4 : 1.9, dash: dashOf(line, index) },
     ...(dots ? { marker: { color: ink, size: dots, symbol: SYMBOLS[index % SYMBOLS.length], line: { width: 0 } } } : {}),
-    hovertemplate: "%{y:.6~g}" + (unit.name ? " " + literal(unit.name) : "") + (place || "") + "<extra>" + literal(line.label).slice(0, 60) + "</extra>" };
+    hovertemplate: "%{y:.6~g}" + (unit.name ? " " + hovered(unit.name) : "") + (place || "") + "<extra>" + hovered(line.label) + "</extra>" };
 }
 
 // Lines that have points at other places than the longest of their chart say beside a value where its point is.
@@ -99,7 +104,7 @@ function ownPlaces(lines, axis, chart) {
 function bestTrace(line, axis, unit, ink, common) {
   return { ...common, x: [line.best.x[axis] / axisScale(axis)], y: [line.best.value / unit.scale], mode: "markers", meta: "best",
     marker: { symbol: "star", size: 12, color: ink, line: { width: 0 } },
-    hovertemplate: "best %{y:.6~g}<extra>" + literal(line.label).slice(0, 60) + "</extra>" };
+    hovertemplate: "best %{y:.6~g}<extra>" + hovered(line.label) + "</extra>" };
 }
 
 function markTrace(line, x, common) {
@@ -113,5 +118,5 @@ function markTrace(line, x, common) {
     });
   }
   return { ...common, x: marks.x, y: marks.y, text: marks.text, yaxis: "y2", mode: "markers", meta: "non-finite",
-    marker: { symbol: marks.symbol, size: 6.5, color: isDark() ? "#ff8088" : "#c02434", opacity: 0.8 }, hovertemplate: "%{text}<extra></extra>" };
+    marker: { symbol: marks.symbol, size: 6.5, color: colour("error"), opacity: 0.8 }, hovertemplate: "%{text}<extra></extra>" };
 }

@@ -35,15 +35,16 @@ async def _runs_page(site: Site, request: Request) -> Response:
 
 
 async def _run_page(site: Site, request: Request) -> Response:
-    named = request.path_params["run_id"]
+    named = run_routes.run_id_of(request)
     # A run that is held may have been deleted, which its page tells.
     if site.runs.get(named) is None:
         found = await site.workers.run(site.newest if named == "latest" else functools.partial(site.meant, named))
         if found:
-            return Response(status_code=307, headers={"location": run_address(found).removeprefix("run/")})
+            query = f"?{request.url.query}" if request.url.query else ""
+            return Response(status_code=307, headers={"location": run_address(found).removeprefix("run/") + query})
     held = await run_routes.held_run(site, named)
     # The page is going to ask for it in a moment.
-    held.warm()
+    held.warm(opened=True)
     return shell(site, "run", base="../", run_id=held.run_id, title=f"{held.run_id} · otel-train")
 
 
@@ -159,7 +160,8 @@ def _guarded(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Re
         except RunGoneError as fault:
             return _told(site, request, Refusal(410, str(fault), gone=True))
         except (OtelTrainError, OSError) as fault:
-            return _told(site, request, Refusal(404, run_routes.problem_of(fault)))
+            # The run is there: what was not found is anything in it.
+            return _told(site, request, Refusal(404, run_routes.problem_of(fault), unreadable=True))
         except Exception as fault:  # noqa: BLE001 - the server goes on
             number = site.faults.note(fault, request.url.path)
             message = f"something went wrong here (fault {number}); the server's own output says what"

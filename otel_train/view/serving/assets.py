@@ -9,6 +9,9 @@ from pathlib import Path
 
 from otel_train.view.page import LOCAL_SCRIPTS, LOCAL_STYLES, asset, joined
 
+# Nearly all of plotly runs while it is loaded. Where a browser knows this sign it compiles all of it in another thread
+# while it comes in, where it would else read most of it twice in the thread that draws: half a second less.
+COMPILED_WHOLE = b"//# allFunctionsCalledOnLoad\n"
 # A small picture for the browser's tab: a falling curve.
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#0b57d0"/>'
@@ -39,7 +42,7 @@ class Assets:
         self.script = _named("page", "js", joined(LOCAL_SCRIPTS).encode(), "text/javascript; charset=utf-8")
         style = "\n".join(asset(name) for name in LOCAL_STYLES)
         self.style = _named("page", "css", style.encode(), "text/css; charset=utf-8")
-        self.plotly = _named("plotly", "js", plotly.read_bytes(), "text/javascript; charset=utf-8")
+        self.plotly = _named("plotly", "js", COMPILED_WHOLE + plotly.read_bytes(), "text/javascript; charset=utf-8")
         self.icon = _named("icon", "svg", ICON.encode(), "image/svg+xml")
         self._by_name = {item.name: item for item in (self.script, self.style, self.plotly, self.icon)}
 

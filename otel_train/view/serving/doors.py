@@ -19,6 +19,7 @@ from otel_train.view.serving.answers import error_answer, plain_page
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORT = re.compile(r":\d*$")
+_BRACKETED = re.compile(r"\[([^\[\]]*)\](?::\d*)?")
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -68,8 +69,9 @@ class Access:
 def named_host(header: str) -> str:
     """Return the name in a Host header, in small letters, without port and brackets."""
     name = header.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
+    bracketed = _BRACKETED.fullmatch(name)
+    if bracketed:
+        return bracketed[1]
     return _PORT.sub("", name).rstrip(".")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ MOST_SHARE = 0.02
 LONGEST_POLL_S = 5.0
 # A request takes what was read so short a time ago.
 FRESH_S = 0.5
+# So long a page has to draw the first chart of a long run, before reading the rest takes a core from the browser.
+FIRST_ALONE_S = 3.0
 # About 40 bytes each, and as much again for what is made of them.
 MOST_POINTS = 3_000_000
 MOST_RUNS = 40
@@ -87,7 +90,12 @@ class HeldRun:
         self._look_s = 0.0
         # The first chart of a long run, as JSON, while its points are being read.
         self._first: asyncio.Future[bytes] | None = None
+        # Whether a page is going to draw it, and whether somebody waits for more than that.
+        self._is_awaited = False
+        self._wanted = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
+        # When the run was begun, as its description says it.
+        self._created = ""
 
     @property
     def revision(self) -> int:
@@ -116,17 +124,23 @@ class HeldRun:
             self._refreshing.add_done_callback(self._refreshed)
         return self._refreshing
 
+    async def opened(self) -> None:
+        """Refresh for a page that begins: of a long run it draws the first chart, and then asks for the rest."""
+        self._is_awaited = True
+        await self.refresh()
+
     async def fresh(self) -> None:
         """Refresh unless that was done just now. RunGoneError where the folder has gone."""
+        self._wanted.set()
         if not self._refreshed_ns or self._clock.mono_ns() - self._refreshed_ns > FRESH_S * NS_PER_S:
             await self.refresh()
         if self.gone:
             raise RunGoneError(f"the folder of run {self.run_id} was deleted: {self.path}")
 
-    def warm(self) -> None:
-        """Begin to read, for whoever asks next."""
+    def warm(self, *, opened: bool = False) -> None:
+        """Begin to read, for whoever asks next; `opened` where that is a page which has just been opened."""
         if not self.is_read:
-            task = asyncio.ensure_future(self.refresh())
+            task = asyncio.ensure_future(self.opened() if opened else self.refresh())
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _refreshed(self, task: asyncio.Task[Change]) -> None:
@@ -141,6 +155,10 @@ class HeldRun:
     async def _refresh(self) -> Change:
         if self._first is not None:
             await self._look_first(self._first)
+            if self._is_awaited and self._first.result() != b"{}":
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(FIRST_ALONE_S):
+                        await self._wanted.wait()
         change, data = await self._workers.run(self._read)
         if change.kind == "gone":
             self.gone = True
@@ -186,12 +204,24 @@ class HeldRun:
     def _read(self) -> tuple[Change, bytes]:
         start_ns, is_first = thread_cpu_ns(), not self.is_read
         change = self.live.refresh()
+        if self._is_another(change):
+            self.live.forget()
+            change = self.live.refresh()
         data = b""
         if change.kind == "append":
             data = json_bytes({**change.payload, "revision": self._base + change.revision})
         # The first look reads all that there is, and says nothing of the next.
         self._look_s = 0.0 if is_first else (thread_cpu_ns() - start_ns) / NS_PER_S
         return change, data
+
+    def _is_another(self, change: Change) -> bool:
+        """Return whether another run has taken the folder's name meanwhile: its files may be as long as those were."""
+        if change.kind in ("none", "gone"):
+            return False
+        before, info = self._created, self.live.data.info
+        # A description that was made up from the lines is of the same run.
+        self._created = before if info.get("rebuilt") else str(info.get("created") or before)
+        return bool(before) and self._created != before
 
     def _reload(self) -> bytes:
         return event("reload", json_bytes({"revision": self.revision}), str(self.revision))
@@ -270,6 +300,7 @@ class HeldRun:
         quiet = 0
         while not self.gone:
             try:
+                self._wanted.set()
                 change = await self.refresh()
                 quiet = quiet + 1 if change.kind == "none" else 0
             except Stopped:
@@ -284,6 +315,7 @@ class HeldRun:
 
     def close(self) -> None:
         """End the streams and the looking. A read that goes on ends with the workers."""
+        self._wanted.set()
         self.audience.end()
         if self._poller is not None:
             self._poller.cancel()

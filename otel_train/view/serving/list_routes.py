@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from otel_train.errors import OtelTrainError, RunNotFoundError
 from otel_train.view.comparison import MOST_CURVES, asked
+from otel_train.view.index_row import cut
 from otel_train.view.page import json_bytes
 from otel_train.view.run_data import RunData
 from otel_train.view.run_table import split_columns
@@ -19,13 +20,16 @@ from otel_train.view.serving.held_runs import HeldRun
 from otel_train.view.serving.run_routes import answer_json, held_run, query_texts
 from otel_train.view.serving.site import Site
 
+MOST_DIGITS = 18
+
 
 async def runs(site: Site, request: Request) -> Response:
     """The table of runs."""
     asked = request.query_params
     limit = asked.get("limit", "")
-    if limit and not limit.isdecimal():
-        raise Refusal(400, f"limit={limit!r}: use a whole number", field="limit")
+    # More digits than any count has: Python itself refuses some thousands.
+    if limit and not (limit.isdecimal() and len(limit) <= MOST_DIGITS):
+        raise Refusal(400, f"limit={cut(limit, 40)!r}: use a whole number", field="limit")
     body = await site.list.table(
         **query_texts(request, "where", "search", "sort"),
         columns=split_columns(columns) if (columns := asked.get("columns")) is not None else None,

@@ -65,7 +65,8 @@ class RunList:
         await self._workers.run(self.index.refresh)
         if self.index.revision != self._told:
             self._told = self.index.revision
-            self.audience.put(self._changed())
+            # Of changes that a page has not taken yet the last one is enough.
+            self.audience.put(self._changed(), instead=self._changed())
 
     def _changed(self) -> bytes:
         return event("changed", json_bytes({"revision": self.index.revision}), self.index.revision)

@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, BinaryIO
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -41,6 +41,16 @@ async def held_run(site: Site, run_id: str) -> HeldRun:
     raise Refusal(404, f"there is no run {run_id!r} in {site.root}{told}", near=near)
 
 
+def run_id_of(request: Request) -> str:
+    """Return the id in an address; bytes of it that are no UTF-8 are those of the folder's name."""
+    run_id: str = request.path_params["run_id"]
+    if "\ufffd" in run_id:
+        parts = request.scope["raw_path"].decode("ascii", "replace").split("/")
+        place = 3 if request.url.path.startswith("/api/") else 2
+        run_id = unquote(parts[place], errors="surrogateescape")
+    return run_id
+
+
 async def answer_json(site: Site, request: Request, body: bytes) -> Response:
     """Return JSON that is made already, compressed in a worker where it goes over a network."""
     headers = {"cache-control": "no-store"}
@@ -51,7 +61,7 @@ async def answer_json(site: Site, request: Request, body: bytes) -> Response:
 
 async def parts(site: Site, request: Request) -> Response:
     """Some or all parts of a run's page."""
-    held = await held_run(site, request.path_params["run_id"])
+    held = await held_run(site, run_id_of(request))
     asked = request.query_params.get("parts", "")
     if asked == FIRST:
         return await answer_json(site, request, await held.first())
@@ -67,7 +77,7 @@ async def parts(site: Site, request: Request) -> Response:
 
 async def _read_soon(held: HeldRun) -> bool:
     """Return whether the run is read within the time that the head may take."""
-    reading = asyncio.ensure_future(held.refresh())
+    reading = asyncio.ensure_future(held.opened())
     done, _ = await asyncio.wait({reading}, timeout=EARLY_AFTER_S)
     if not done:
         reading.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -78,7 +88,7 @@ async def _read_soon(held: HeldRun) -> bool:
 
 async def events(site: Site, request: Request) -> Response:
     """The stream of what happens to a run from a revision on."""
-    held = await held_run(site, request.path_params["run_id"])
+    held = await held_run(site, run_id_of(request))
     since = _whole(request.headers.get("last-event-id") or request.query_params.get("revision") or "")
     if request.method == "HEAD":
         return streams.response(streams.nothing())
@@ -106,7 +116,7 @@ def _bound(text: str) -> float | None:
 
 async def line(site: Site, request: Request) -> Response:
     """One line of a chart, finer, between two places."""
-    held = await held_run(site, request.path_params["run_id"])
+    held = await held_run(site, run_id_of(request))
     await held.fresh()
     line_id: str = request.path_params["line_id"]
     asked = request.query_params
@@ -123,10 +133,10 @@ async def line(site: Site, request: Request) -> Response:
 
 async def points(site: Site, request: Request) -> Response:
     """Every point of some lines, or of all, as CSV."""
-    held = await held_run(site, request.path_params["run_id"])
+    held = await held_run(site, run_id_of(request))
     await held.fresh()
     asked = request.query_params.get("lines")
-    ids = [line_id for line_id in asked.split(",") if line_id] if asked is not None else None
+    ids = list(dict.fromkeys(line_id for line_id in asked.split(",") if line_id)) if asked is not None else None
     rows = await site.workers.run(held.csv_rows, ids)
     headers = {**_attached(f"{held.run_id}.csv"), "cache-control": "no-store"}
     return StreamingResponse(_row_chunks(rows, site.workers), headers=headers, media_type="text/csv; charset=utf-8")
@@ -147,14 +157,14 @@ async def _row_chunks(rows: Iterator[str], workers: Workers) -> AsyncGenerator[b
 
 async def logs(site: Site, request: Request) -> Response:
     """The log records."""
-    held = await held_run(site, request.path_params["run_id"])
+    held = await held_run(site, run_id_of(request))
     body = await held.parts(["logs"])
     return await answer_json(site, request, body)
 
 
 async def files(site: Site, request: Request) -> Response:
     """The files of a run's folder."""
-    held = await held_run(site, request.path_params["run_id"])
+    held = await held_run(site, run_id_of(request))
     listing = await site.workers.run(run_files.list_files, held.path)
     answer = json_answer(listing.files)
     answer.headers["x-left-out"] = str(listing.left_out)
@@ -163,7 +173,7 @@ async def files(site: Site, request: Request) -> Response:
 
 async def file(site: Site, request: Request) -> Response:
     """One file of a run, only ever to be saved."""
-    held = await held_run(site, request.path_params["run_id"])
+    held = await held_run(site, run_id_of(request))
     query = dict(parse_qsl(request.scope["query_string"].decode("ascii", "replace"), errors="surrogateescape"))
     relative = query.get("path", "")
     opened = await site.workers.run(run_files.open_file, held.path, relative)

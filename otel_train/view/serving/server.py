@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 SHORTEST_TOKEN = 8
 # For what is still being sent when the server is told to end: long enough for a page, not for a large file.
 GRACE_S = 1
-LOOK_S = 0.05
+# Each look wakes the server up; whoever ends it waits as long for the streams to end.
+LOOK_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)

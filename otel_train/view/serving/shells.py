@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
@@ -49,7 +50,7 @@ def shell(site: Site, page: str, *, base: str = "", run_id: str = "", title: str
         "page": page,
         "run": html.escape(run_id),
         "root": html.escape(str(site.root)),
-        "links": _page_links(base, page),
+        "links": _page_links(base, page, run_id),
         "plotly": plotly,
         "script": assets.script.name,
         "style": assets.style.name,
@@ -78,8 +79,10 @@ def refusal_page(
     return Response(content, status, {"cache-control": "no-store"}, "text/html; charset=utf-8")
 
 
-def _page_links(base: str, page: str = "") -> str:
-    addresses = {"runs": base or "./", "compare": f"{base}compare"}
+def _page_links(base: str, page: str = "", run_id: str = "") -> str:
+    # From a run's page the comparison begins with that run.
+    chosen = f"?runs={quote(os.fsencode(run_id), safe='')}" if run_id else ""
+    addresses = {"runs": base or "./", "compare": f"{base}compare{chosen}"}
     links = ""
     for name, text in _PAGES.items():
         here = ' aria-current="page"' if name == page else ""
@@ -89,4 +92,5 @@ def _page_links(base: str, page: str = "") -> str:
 
 def run_address(run_id: str) -> str:
     """Return a run's page as an address relative to the root of all addresses."""
-    return f"run/{quote(run_id, safe='')}"
+    # A folder's name need not be UTF-8.
+    return f"run/{quote(os.fsencode(run_id), safe='')}"
