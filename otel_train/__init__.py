@@ -10,11 +10,14 @@ with otel_train.init(project="digits", config={"lr": 1e-3}) as run:
 
 __version__ = "0.1.0.dev0"
 
+import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-# The half of what a run needs that is imported here; the rest is imported by `init()`. Either takes a tenth of a second
-# beside the SDK's two.
-import otel_train.runlog.recorder  # noqa: F401 - for its side effect: it is loaded
+if PurePath((getattr(sys, "argv", None) or [""])[0]).stem != "otel-train":
+    # The half of what a run needs that is imported here; the rest is imported by `init()`. Either takes a tenth of a
+    # second beside the SDK's two. Our own command records nothing, and needs neither.
+    import otel_train.runlog.recorder  # noqa: F401 - for its side effect: it is loaded
 from otel_train.errors import (
     CheckpointError,
     ConfigError,

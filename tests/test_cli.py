@@ -398,6 +398,21 @@ def test_help_imports_neither_plotly_nor_torch_nor_numpy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(("name", "loaded"), [("otel-train", "False"), ("train.py", "True")])
+def test_the_command_does_not_load_what_recording_needs(tmp_path: Path, name: str, loaded: str) -> None:
+    """A training loads half of it before `init()`; the command starts without, and works."""
+    program = tmp_path / name
+    program.write_text(
+        "import sys, otel_train\n"
+        "print('opentelemetry.sdk.metrics' in sys.modules)\n"
+        "from otel_train.cli.main import main\n"
+        "main(['runs', '--dir', '.', '--json'])\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == loaded
+    assert "[]" in done.stdout
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes close in another way on Windows")
 def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
     """`otel-train logs | head` ends quietly."""
