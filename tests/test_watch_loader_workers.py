@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from otel_train.record import steps
+from otel_train.watch.loader_worker import ENDED
 from tests.loader_data import Fails, GateClock, Passes, Rows, Sleeps, Stream, Watching
 
 pytestmark = [
@@ -251,6 +252,12 @@ def wait_until(holds: Callable[[], bool], patience_s: float = 30.0) -> None:
         time.sleep(0.005)  # between two looks at another process
 
 
+def has_made_all(watching: Watching) -> bool:
+    """Whether the only worker has made all batches that it was asked for, and waits."""
+    (iterator,) = (reference() for reference in watching.loaders._opened.values())
+    return bool(iterator._marks[ENDED] == iterator._send_idx)
+
+
 def test_a_worker_that_dies_while_training_works_is_found_by_looking() -> None:
     """Nobody asks for a batch: a look of the writer's thread finds it, once, and leaves its exit for torch to find."""
     watching, before = Watching(), set(multiprocessing.active_children())
@@ -259,6 +266,7 @@ def test_a_worker_that_dies_while_training_works_is_found_by_looking() -> None:
     next(batches)
     watching.loaders.look()
     assert watching.deaths == []
+    wait_until(lambda: has_made_all(watching))
     (child,) = set(multiprocessing.active_children()) - before
     former = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
