@@ -93,15 +93,20 @@ def test_a_day_long_run_that_was_killed_keeps_its_closed_parts(tmp_path: Path, s
     expect(page.locator("#timeline")).to_contain_text("truncated")
 
 
+def drawn_timeline(page: Page) -> tuple[Locator, list[float]]:
+    """Return the card of the timeline once its bars are drawn, and what it shows then."""
+    bars(page)
+    card = page.locator("#timeline .card").filter(has=page.locator(".plot")).first
+    return card, x_range(card)
+
+
 def test_the_timeline_is_zoomed_by_a_drag_and_shown_whole_by_a_double_click(
     tmp_path: Path, serve: Serve, page_of: Pages
 ) -> None:
     """From second 20 to 30 of a minute and back; the zoom is in the address, and another browser opens it there."""
     told_run(tmp_path)
     page = whole(page_of(f"{serve(tmp_path)}/run/{RUN_ID}"))
-    bars(page)
-    timeline = page.locator("#timeline .card").filter(has=page.locator(".plot")).first
-    before = x_range(timeline)
+    timeline, before = drawn_timeline(page)
     drag(page, timeline, 20, 30)
     wait_until(page, "location.search.includes('zoom=')")
     assert x_range(timeline) == [pytest.approx(20, abs=0.5), pytest.approx(30, abs=0.5)]
@@ -118,9 +123,7 @@ def test_a_double_click_on_a_bar_chooses_nothing(tmp_path: Path, serve: Serve, p
     """It shows the whole timeline, with the span that was chosen before; a single click still chooses."""
     told_run(tmp_path)
     page = whole(page_of(f"{serve(tmp_path)}/run/{RUN_ID}"))
-    bars(page)
-    timeline = page.locator("#timeline .card").filter(has=page.locator(".plot")).first
-    before = x_range(timeline)
+    timeline, before = drawn_timeline(page)
     drag(page, timeline, 12, 40)
     wait_until(page, "location.search.includes('zoom=')")
     plot = timeline.locator(".plot")

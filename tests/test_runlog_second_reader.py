@@ -211,7 +211,7 @@ def test_who_stops_early_leaves_no_process(tmp_path: Path, started: list[SecondR
     next(requests)
     (second,) = started
     assert second._process.poll() is None or second._process.returncode == 0
-    requests.close()  # type: ignore[attr-defined]
+    requests.close()  # type: ignore[attr-defined]  # an iterator by its type, a generator in fact
     assert second._process.returncode is not None
     assert not second._thread.is_alive()
 

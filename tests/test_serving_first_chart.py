@@ -38,6 +38,6 @@ def test_the_first_chart_of_a_long_run_is_drawn_before_the_rest_is_read(
             assert "early" not in whole
         until_s = time.monotonic() + 30
         while not held.is_read and time.monotonic() < until_s:
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks at what another thread reads; the loop has an end
         assert held.is_read
         assert served.get(address + "first").json == {}
