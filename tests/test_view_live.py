@@ -21,7 +21,7 @@ from otel_train.record.entries import Sample
 from otel_train.runlog.compress import compress_file
 from otel_train.runlog.lock import WriterLock
 from otel_train.view import page
-from otel_train.view.live import LiveRun
+from otel_train.view.live import DELETING_NS, LiveRun
 from otel_train.view.log_list import row_of
 from otel_train.view.reading import read_run
 from otel_train.view.report import build
@@ -317,6 +317,33 @@ def test_a_folder_that_is_deleted_is_gone_and_its_memory_free(tmp_path: Path) ->
     assert live.points == 0
     with pytest.raises(RunFolderError, match="gone"):
         _ = live.data
+
+
+@pytest.mark.parametrize("first", ["run.json", "a segment", "a rank"])
+def test_a_run_that_is_half_deleted_stays_as_it_was_read(tmp_path: Path, first: str) -> None:
+    """A folder goes file by file: nothing is drawn anew out of its remains, unless they remain."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [2.0, 1.0]}, steps=[0, 1]).record("a word", at_s=2)
+    now_ns = [NOW_NS]
+    live = LiveRun(builder.path, lambda: now_ns[0])
+    live.refresh()
+    before, revision = whole(live), live.revision
+    segment = next(builder.path.rglob("metrics.*"))
+    folder = segment.parent
+    removed = {"run.json": builder.path / "run.json", "a segment": segment, "a rank": folder}[first]
+    if removed.is_dir():
+        shutil.rmtree(removed)
+    else:
+        removed.unlink()
+    for _ in range(3):
+        assert (live.refresh().kind, live.revision) == ("none", revision)
+    assert (whole(live)["charts"], live.points) == (before["charts"], 2)
+    now_ns[0] += DELETING_NS
+    assert live.refresh().kind == "reload"
+    assert live.points == (2 if first == "run.json" else 0)
+    # What was missing for long says nothing of what is missing next.
+    assert live.refresh().kind == "none"
+    shutil.rmtree(builder.path)
+    assert live.refresh().kind == "gone"
 
 
 def test_what_was_never_a_run_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ class LogReplacedError(Exception):
     """What was read before is not there any more, or is shorter: all is to be read anew."""
 
 
+class LogGoneError(LogReplacedError):
+    """A file or a folder of the log is missing: the run is being deleted, or something else takes its place."""
+
+
 @dataclass(slots=True)
 class _Segment:
     """How far one segment was read: lines, bytes of its plain form, and whether nothing can come any more."""
@@ -60,11 +64,12 @@ class GrowingLog:
     def news(self, signal: str | None = None) -> Iterator[tuple[str, Request, int, int]]:
         """Give signal, content, attempt and rank of each line that came since; of all signals, or of one.
 
-        A last line that is half written waits while somebody writes. LogReplacedError where what was read is gone.
+        A last line that is half written waits while somebody writes. LogReplacedError where what was read is another,
+        LogGoneError where it is gone.
         """
         folders = self.folder.rank_folders()
         if self._segments.keys() - {path for _, _, path in folders}:
-            raise LogReplacedError("a rank's folder is gone")
+            raise LogGoneError("a rank's folder is gone")
         for attempt, rank, path in folders:
             for found, request in self._news_of(path, signal):
                 yield found, request, attempt, rank
@@ -76,7 +81,7 @@ class GrowingLog:
             # While a segment is gzipped a listing may miss both of its names, but not twice.
             if place not in seen:
                 if segment.missing:
-                    raise LogReplacedError(f"{path / segment_name(*place)} is gone")
+                    raise LogGoneError(f"{path / segment_name(*place)} is gone")
                 segment.missing = True
         newest = {signal: max((number for name, number in seen if name == signal), default=0) for signal in SIGNALS}
         for signal, number in sorted(seen):

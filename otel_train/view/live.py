@@ -12,7 +12,7 @@ from otel_train import clock
 from otel_train.clock import NS_PER_S
 from otel_train.errors import RunFolderError
 from otel_train.runlog.folder import RUN_FILE, RunFolder
-from otel_train.runlog.growing import GrowingLog, LogReplacedError
+from otel_train.runlog.growing import GrowingLog, LogGoneError, LogReplacedError
 from otel_train.runlog.lines import Damage
 from otel_train.runlog.lock import is_locked
 from otel_train.runlog.processes import Processes
@@ -28,6 +28,8 @@ from otel_train.view.timeline import SpanRow
 
 # What the state says of a run that nobody has locked depends on the time: so it is looked at again after this while.
 STATUS_NS = 5 * NS_PER_S
+# A folder is deleted file by file: where something is missing, what was read is believed for this while.
+DELETING_NS = 3 * NS_PER_S
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class LiveRun:
         self._status: Status | None = None
         self._status_ns = 0
         self._locked: Path | None = None
+        # When something was first seen to be missing; 0 while nothing is.
+        self._missing_ns = 0
 
     @property
     def data(self) -> RunData:
@@ -93,8 +97,12 @@ class LiveRun:
             if not self._gone:
                 try:
                     try:
-                        return self._look(payload)
-                    except LogReplacedError:
+                        change = self._look(payload)
+                        self._missing_ns = 0
+                        return change
+                    except LogReplacedError as fault:
+                        if isinstance(fault, LogGoneError) and self._is_being_deleted():
+                            return Change("none", self.revision)
                         self.forget()
                         return self._look(payload)
                 except (OSError, LogReplacedError, RunFolderError):
@@ -140,6 +148,12 @@ class LiveRun:
         """Let go of all that was read; the next look reads it anew."""
         with self.lock:
             self._begin()
+
+    def _is_being_deleted(self) -> bool:
+        """Return whether the folder may be on its way out: something of it is missing since a short while."""
+        now_ns = self._now_ns()
+        self._missing_ns = self._missing_ns or now_ns
+        return self.path.is_dir() and 0 <= now_ns - self._missing_ns < DELETING_NS
 
     # Looking -----------------------------------------------------------------------------------------------------
 
@@ -216,6 +230,8 @@ class LiveRun:
             stamp = ()
         if stamp == self._info_stamp and not anew:
             return False
+        if self._info_stamp and not stamp:
+            raise LogGoneError(f"{self.path / RUN_FILE} is gone")
         self._info_stamp = stamp
         reader = RunReader(self.path)
         before = self._info
