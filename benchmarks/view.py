@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from playwright.sync_api import Page
+from view_browser import Tab, fresh_page, seconds_until
 from view_data import big_run, many_runs
-from view_probes import Program, fresh_page, get_json, running, seconds_until, training
+from view_probes import Program, get_json, running, training
 
 from otel_train.clock import wall_ns
 from otel_train.view.reading import read_run
@@ -43,8 +43,11 @@ FOLLOWED_S = 30.0
 INDEX = ".otel-train-index*"
 FILTER = "loss < 0.5 and state = finished"
 CHART = "document.querySelector('.card.chart[data-drawn=yes] .main-svg')"
-DRAWN = """async (card) => {
-  while (card.dataset.drawn !== "yes") await new Promise((done) => setTimeout(done, 20));
+DRAWN = """async () => {
+  for (const card of document.querySelectorAll("#curves .card.chart")) {
+    card.scrollIntoView();
+    while (card.dataset.drawn !== "yes") await new Promise((done) => setTimeout(done, 20));
+  }
 }"""
 # TensorBoard draws its lines on a canvas, which its page covers with a spinner until the points are there.
 THEIR_CHART = """[...document.querySelectorAll("scalar-card")].some(
@@ -107,9 +110,7 @@ def first_chart(data: Data) -> dict[str, float]:
     with fresh_page() as page, running(ui(data.big)) as server:
         seconds = seconds_until(page, f"{server.address}/run/{data.run.name}", CHART)
         start_s, cpu_s = server.age_s(), server.cpu_s()
-        for card in page.locator("#curves .card.chart").all():
-            card.scroll_into_view_if_needed()
-            card.evaluate(DRAWN)
+        page.call(DRAWN)
         return {"chart_s": seconds, "start_s": start_s, "cpu_s": cpu_s, "memory_mib": server.peak_mib()}
 
 
@@ -189,9 +190,9 @@ def table(data: Data, *, index: bool) -> dict[str, float]:
         }
 
 
-def typed(page: Page, matched: int) -> float:
+def typed(page: Tab, matched: int) -> float:
     """Return the seconds from Enter behind a filter's text to the table that has only its rows."""
-    seconds: float = page.evaluate(
+    seconds: float = page.call(
         """async ([text, wanted]) => {
           const start = performance.now();
           const field = document.getElementById("runs-filter");

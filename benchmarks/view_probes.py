@@ -1,11 +1,10 @@
-"""What benchmarks/view.py measures with: programs that listen on a port, a fresh browser, and a training to follow."""
+"""What benchmarks/view.py measures with: programs that listen on a port, and a training to follow."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from playwright.sync_api import Page, sync_playwright
 
 HERE = Path(__file__).parent
 PATIENCE_S = 120.0
@@ -112,42 +110,6 @@ def running(command: Callable[[int], Sequence[str]]) -> Iterator[Program]:
         yield program
     finally:
         program.stop()
-
-
-@contextlib.contextmanager
-def fresh_page() -> Iterator[Page]:
-    """Give an empty page of a browser that was started for it, with a profile of its own."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        raise RuntimeError("chromium is not on the PATH")
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags, timeout=120_000)
-        try:
-            page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            page.set_default_timeout(PATIENCE_S * 1000)
-            page.goto("about:blank")
-            yield page
-        finally:
-            browser.close()
-
-
-def seconds_until(page: Page, address: str, condition: str) -> float:
-    """Return the seconds from the request of an address until a condition (JavaScript) holds in its page."""
-    start_s = time.perf_counter()
-    page.goto(address, wait_until="commit")
-    # Within one call: the page's policy forbids what Playwright's own wait does.
-    page.evaluate(
-        f"""async () => {{
-          const holds = () => {{ try {{ return {condition}; }} catch {{ return false; }} }};
-          const until = performance.now() + {1000 * PATIENCE_S};
-          while (!holds()) {{
-            if (performance.now() > until) throw new Error("it never came");
-            await new Promise((done) => setTimeout(done, 5));
-          }}
-        }}"""
-    )
-    return time.perf_counter() - start_s
 
 
 def get_json(address: str) -> Any:

@@ -49,7 +49,7 @@ NETWORK = {"asyncio", "ftplib", "grpc", "http", "httpx", "requests", "smtplib", 
 HARMLESS_OF_SOCKET = {"gethostname", "getfqdn"}
 # Slow to import, or not installed everywhere: never at a module's top, in whatever room.
 ONLY_WITHIN_FUNCTIONS = {"torch", "numpy", "pandas", "plotly", "tqdm", "loguru", "structlog", "omegaconf", "sklearn"}
-ONLY_WITHIN_FUNCTIONS |= {"rich", "pyarrow", "shtab", "uvicorn", "IPython"}
+ONLY_WITHIN_FUNCTIONS |= {"rich", "pyarrow", "shtab", "uvicorn", "IPython", "zlib_ng"}
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios"}
 WRITING_METHODS = {"mkdir", "rmdir", "symlink_to", "touch", "write_bytes", "write_text", "unlink"}
 WRITING_FUNCTIONS = {

@@ -143,7 +143,7 @@ def test_it_is_as_if_one_had_read_all(
         "raise SystemExit(3)",
         "import os; os.write(1, (100).to_bytes(4, 'little') + b'half'); os._exit(0)",
         "import os; os.write(1, (4).to_bytes(4, 'little') + b'nope')",
-        second_reader._PROGRAM.replace(
+        second_reader.PROGRAM.replace(
             "serve()",
             "import otel_train.runlog.second_reader as own; own._BATCH_BYTES = 1; before = own._send; left = [3]\n"
             "def send(batch):\n"
@@ -160,7 +160,7 @@ def test_where_the_process_ends_early_the_rest_is_read_here(
     """Nothing is lost or given twice."""
     folder = made(tmp_path, odd=True)
     expected = alone(folder, monkeypatch)
-    monkeypatch.setattr(second_reader, "_PROGRAM", program)
+    monkeypatch.setattr(second_reader, "PROGRAM", program)
     assert read(folder) == expected
     assert len(started) == 1
 
@@ -275,7 +275,7 @@ def test_without_a_core_or_an_interpreter_there_is_none(tmp_path: Path, monkeypa
 
 def test_the_process_needs_nothing_that_is_installed(tmp_path: Path) -> None:
     """It starts without the site's packages and without the recorder, whose import takes longer than some reading."""
-    program = second_reader._PROGRAM.replace("serve()", "print(sorted(sys.modules))")
+    program = second_reader.PROGRAM.replace("serve()", "print(sorted(sys.modules))")
     package = str(Path(second_reader.__file__).parent.parent)
     command = [sys.executable, "-I", "-S", "-c", program, package]
     found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout

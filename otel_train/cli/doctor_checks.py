@@ -31,7 +31,11 @@ SKEW_WARN_S: Final = 5.0
 SKEW_FAIL_S: Final = 600.0
 NAMED_RUNS: Final = 3
 OPTIONAL: Final = (
-    ("view", "the page, the report and otel-train follow", ("plotly", "rich", "shtab", "starlette", "tqdm", "uvicorn")),
+    (
+        "view",
+        "the page, the report and otel-train follow",
+        ("plotly", "rich", "shtab", "starlette", "tqdm", "uvicorn", "zlib-ng"),
+    ),
     ("otlp", "protobuf and gRPC", ("opentelemetry-exporter-otlp",)),
     ("prometheus", "a page for a Prometheus that scrapes", ("prometheus-client",)),
     ("parquet", "otel-train export --format parquet", ("pyarrow",)),

@@ -8,15 +8,15 @@ import os
 import queue
 import re
 import threading
-import zlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from otel_train.otlp.decode import DamagedLine, parse_line
 from otel_train.otlp.decode_columns import TakenOut
+from otel_train.runlog.inflate import damage_errors, gunzipper
 from otel_train.runlog.regular_file import open_regular
 
 # Longer than any line that is written; a file without line ends must not fill the memory.
@@ -25,7 +25,6 @@ _CHUNK_BYTES = 256 << 10
 # Of gzips from this size on a thread unpacks ahead, in pieces of this size.
 _LARGE_BYTES = 1 << 20
 _AHEAD_BYTES = 4 << 20
-_GZIP = 31
 _START = re.compile(rb'\{"resource(?:Metrics|Logs|Spans)":\[')
 
 
@@ -120,7 +119,7 @@ def _pieces(file: IO[bytes], path: Path, damage: list[Damage], offset: int) -> G
 
 
 def _ahead(gunzip: _Gunzip) -> Generator[bytes, None, None]:
-    """Unpack the next piece in another thread while the present one is read: zlib leaves the interpreter alone.
+    """Unpack the next piece in another thread while the present one is read: unpacking leaves the interpreter alone.
 
     The pieces are few and large, since each costs that thread a turn of the interpreter.
     """
@@ -183,7 +182,7 @@ class _Gunzip:
         self._file = file
         self._path = path
         self._damage = damage
-        self._inflate = zlib.decompressobj(_GZIP)
+        self._inflate = gunzipper()
         self._ready = b""
         self._given = 0
         self._over = False
@@ -204,7 +203,7 @@ class _Gunzip:
             if not rest:
                 self._over = True
                 return
-            self._inflate = zlib.decompressobj(_GZIP)
+            self._inflate = gunzipper()
         else:
             # Bounded output: a few bytes may unpack to gigabytes.
             rest = self._inflate.unconsumed_tail or self._file.read(max(64 << 10, size >> 3))
@@ -215,7 +214,7 @@ class _Gunzip:
         before = self._inflate.copy()
         try:
             self._ready = self._inflate.decompress(rest, max(size, 1))
-        except zlib.error as fault:
+        except damage_errors() as fault:
             self._over = True
             self._ready = _byte_by_byte(before, rest)
             self._say(f"the gzip is damaged: {fault}")
@@ -224,11 +223,11 @@ class _Gunzip:
         self._damage.append(Damage(self._path, 0, self._given + len(self._ready), reason))
 
 
-def _byte_by_byte(inflate: zlib._Decompress, data: bytes) -> bytes:
+def _byte_by_byte(inflate: Any, data: bytes) -> bytes:
     found = bytearray()
     try:
         for index in range(len(data)):
             found += inflate.decompress(data[index : index + 1])
-    except zlib.error:
+    except damage_errors():
         pass
     return bytes(found)

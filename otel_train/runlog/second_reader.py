@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from otel_train.otlp.decode import put_back
 from otel_train.otlp.decode_columns import TakenOut, take_out
+from otel_train.runlog.inflate import library_folder
 from otel_train.runlog.lines import Damage, RawLine, read_lines
 
 # The start of the process takes as long as reading so many plain bytes, and so much must be there for it to read.
@@ -36,8 +37,9 @@ _MOST_WAITING = 64
 _SET_PIPE_SIZE = 1031
 _PIPE_BYTES = 1 << 20
 # Without `import otel_train`, which brings what recording needs.
-_PROGRAM = (
+PROGRAM = (
     "import sys, types; package = types.ModuleType('otel_train'); package.__path__ = [sys.argv[1]]; "
+    "sys.path.extend(sys.argv[2:]); "
     "sys.modules['otel_train'] = package; from otel_train.runlog.second_reader import serve; serve()"
 )
 _Item = tuple[int, int, int, bool, bool, Any]
@@ -54,7 +56,7 @@ class SecondReader:
         self._ready: queue.Queue[bytes] = queue.Queue(_MOST_WAITING)
         self._stopped = threading.Event()
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parent.parent)],
+            command(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -146,6 +148,12 @@ class SecondReader:
         except (OSError, ValueError):
             pass
         self._ready.put(b"")
+
+
+def command(program: str = "") -> list[str]:
+    """Return the command of the process: with this package, and with what unpacks gzips, but without `site`."""
+    folders = [str(Path(__file__).parent.parent), library_folder()]
+    return [sys.executable, "-I", "-S", "-c", program or PROGRAM, *filter(None, folders)]
 
 
 def started_for(
