@@ -467,6 +467,20 @@ def test_a_place_that_is_not_there_is_named(root: Path, capsys: pytest.CaptureFi
     assert "is a folder: name a file" in capsys.readouterr().err
 
 
+def test_a_run_folder_that_takes_no_report_is_told_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its folder may be somebody else's; with -o the report goes elsewhere."""
+    builder = RunBuilder(tmp_path).attempt().log({"loss": [1.0]}, steps=[0]).end()
+    (builder.path / "artifacts").write_text("not a folder")
+    assert main(["report", str(builder.path)]) == 2
+    told = capsys.readouterr().err
+    assert "cannot take the report" in told
+    assert "-o FILE" in told
+    assert main(["report", str(builder.path), "-o", str(tmp_path / "report.html")]) == 0
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
 def test_a_link_that_leads_nowhere_hides_no_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A circle of links below the root is passed over."""
     a_run(root)

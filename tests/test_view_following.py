@@ -269,6 +269,19 @@ def test_a_run_that_is_deleted_is_gone(tmp_path: Path) -> None:
         Following(LiveRun(tmp_path / "other")).look()
 
 
+def test_a_run_that_is_written_anew_under_its_id_is_followed_from_its_start(tmp_path: Path) -> None:
+    """Its values are those of the new one alone."""
+    builder = RunBuilder(tmp_path, created="2026-01-31T12:00:00Z").attempt()
+    builder.log({"loss": [0.1, 0.2]}, steps=[0, 1]).record("of the old one", severity="ERROR", at_s=1)
+    watched = Watched(builder)
+    assert rows(watched.look(2))["train/loss"] == (0.2, 1, 0.1, 0, 0)
+    shutil.rmtree(builder.path)
+    again = RunBuilder(tmp_path, created="2026-01-31T12:00:05Z").attempt()
+    again.log({"loss": [9.0, 8.0]}, steps=[0, 1])
+    assert again.path == builder.path
+    assert rows(watched.look(9)) == {"train/loss": (8.0, 1, 8.0, 1, 0)}
+
+
 def test_a_run_without_any_point_has_a_picture(tmp_path: Path) -> None:
     """Just begun: a name and a state, and nothing made up."""
     picture = Watched(RunBuilder(tmp_path).attempt()).look(2)

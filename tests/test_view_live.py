@@ -319,6 +319,25 @@ def test_a_folder_that_is_deleted_is_gone_and_its_memory_free(tmp_path: Path) ->
         _ = live.data
 
 
+def test_a_run_that_is_written_anew_under_its_id_is_read_anew(tmp_path: Path) -> None:
+    """Also where its files are as long as those before, and another description of the same run is not another run."""
+    builder = RunBuilder(tmp_path, created="2026-01-31T12:00:00Z").attempt().log({"loss": [2.0, 1.0]}, steps=[0, 1])
+    live = followed(builder)
+    live.refresh()
+    before = live.revision
+    described = json.loads((builder.path / "run.json").read_text())
+    (builder.path / "run.json").write_text(json.dumps({**described, "tags": ["another"]}))
+    assert live.refresh().kind == "append"
+    assert live.data.info["tags"] == ["another"]
+    shutil.rmtree(builder.path)
+    again = RunBuilder(tmp_path, created="2026-01-31T12:00:05Z").attempt().log({"loss": [7.0, 8.0]}, steps=[0, 1])
+    assert (again.path, live.refresh().kind) == (builder.path, "reload")
+    assert live.revision > before
+    assert list(live.data.series()[0].series.values) == [7.0, 8.0]
+    assert whole(live) == fresh(again.path)
+    assert live.refresh().kind == "none"
+
+
 @pytest.mark.parametrize("first", ["run.json", "a segment", "a rank"])
 def test_a_run_that_is_half_deleted_stays_as_it_was_read(tmp_path: Path, first: str) -> None:
     """A folder goes file by file: nothing is drawn anew out of its remains, unless they remain."""

@@ -42,8 +42,14 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.output and Path(arguments.output).is_dir():
         raise UsageError(f"--output {arguments.output!r} is a folder: name a file, such as report.html in it")
     run = read(arguments, run_path(arguments))
-    with progress("drawing"):
-        path = write(run, Path(arguments.output) if arguments.output else None)
+    try:
+        with progress("drawing"):
+            path = write(run, Path(arguments.output) if arguments.output else None)
+    except OSError as fault:
+        if arguments.output:
+            raise
+        why = fault.strerror or fault
+        raise UsageError(f"{run.path} cannot take the report: {why}; name another place with -o FILE") from None
     code = tell_damage(run)
     print(f"{path} ({text.size(path.stat().st_size)})")
     if arguments.open:

@@ -69,6 +69,8 @@ class LiveRun:
         self._status: Status | None = None
         self._status_ns = 0
         self._locked: Path | None = None
+        # When the run was made, by its description.
+        self._created = ""
         # When something was first seen to be missing; 0 while nothing is.
         self._missing_ns = 0
 
@@ -236,6 +238,12 @@ class LiveRun:
         reader = RunReader(self.path)
         before = self._info
         self._info = reader.info
+        # A description that was made up from the lines is of the same run.
+        created = "" if self._info.get("rebuilt") else str(self._info.get("created") or "")
+        if self._created and created not in ("", self._created):
+            # Its files may be as long as those were.
+            raise LogReplacedError(f"another run has taken the name of {self.path}")
+        self._created = created or self._created
         self._info_damage = [item for item in reader.damage if item.path.name == RUN_FILE]
         return self._info != before
 

@@ -94,8 +94,6 @@ class HeldRun:
         self._is_awaited = False
         self._wanted = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
-        # When the run was begun, as its description says it.
-        self._created = ""
 
     @property
     def revision(self) -> int:
@@ -204,24 +202,12 @@ class HeldRun:
     def _read(self) -> tuple[Change, bytes]:
         start_ns, is_first = thread_cpu_ns(), not self.is_read
         change = self.live.refresh()
-        if self._is_another(change):
-            self.live.forget()
-            change = self.live.refresh()
         data = b""
         if change.kind == "append":
             data = json_bytes({**change.payload, "revision": self._base + change.revision})
         # The first look reads all that there is, and says nothing of the next.
         self._look_s = 0.0 if is_first else (thread_cpu_ns() - start_ns) / NS_PER_S
         return change, data
-
-    def _is_another(self, change: Change) -> bool:
-        """Return whether another run has taken the folder's name meanwhile: its files may be as long as those were."""
-        if change.kind in ("none", "gone"):
-            return False
-        before, info = self._created, self.live.data.info
-        # A description that was made up from the lines is of the same run.
-        self._created = before if info.get("rebuilt") else str(info.get("created") or before)
-        return bool(before) and self._created != before
 
     def _reload(self) -> bytes:
         return event("reload", json_bytes({"revision": self.revision}), str(self.revision))
