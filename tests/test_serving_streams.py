@@ -334,7 +334,8 @@ def test_an_end_of_the_server_ends_what_waits(builder: RunBuilder, monkeypatch: 
             asking.start()
             assert reading.wait(20)
             served.server.stop()
-            assert events.next() == ("", None, "")
+            # The first look at the folder may be told before.
+            assert {name for name, _, _ in iter(events.next, ("", None, ""))} <= {"changed"}
             asking.join(20)
     finally:
         may_end.set()
