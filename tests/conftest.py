@@ -8,11 +8,12 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from tests.scripts import Scripts, own_threads
 
@@ -26,9 +27,21 @@ FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", 
 FOREIGN += ("MASTER_PORT", "TRACEPARENT", "TRACESTATE", "ENVIRONMENT", "PYTHONHASHSEED")
 FOREIGN_PREFIXES = ("OTEL_", "SLURM_", "OMPI_", "PMI", "MV2_", "MPI_", "TORCHELASTIC_", "KUBERNETES_", "HF_")
 
+# A case that takes longer than another says something of the machine alone.
+settings.register_profile("otel-train", deadline=None)
+settings.load_profile("otel-train")
+
 
 def is_foreign(name: str) -> bool:
     return name in FOREIGN or name.startswith(FOREIGN_PREFIXES)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What was printed and logged crosses to another process as UTF-8, which has no half characters."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(autouse=True)

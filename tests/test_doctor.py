@@ -190,6 +190,7 @@ def test_a_name_that_nobody_knows(consult: Consult) -> None:
     assert "no address is known" in check["text"] or "no answer" in check["text"]
 
 
+@pytest.mark.alone
 def test_a_black_hole_is_given_the_time_once(consult: Consult) -> None:
     """Three signals wait side by side, each for the time that was given, and not one after the other."""
     with BlackHole() as hole:

@@ -549,6 +549,7 @@ def test_reasons_are_told_apart_without_their_numbers() -> None:
     assert kind_of_reason("too old") != kind_of_reason("too new")
 
 
+@pytest.mark.alone
 def test_a_deadline_ends_the_tries(serve: Serve, open_to: Open) -> None:
     """A server that never has room: given up at the deadline, nothing acknowledged, the last fault told."""
     server = serve(judge=lambda posted: Reply(503, b'{"message":"queue is full"}'))
@@ -561,6 +562,7 @@ def test_a_deadline_ends_the_tries(serve: Serve, open_to: Open) -> None:
     assert 2 <= len(server.posted) <= 6
 
 
+@pytest.mark.alone
 def test_a_black_hole_keeps_the_deadline(serve: Serve, open_to: Open) -> None:
     """A server that takes and never answers holds `send` no longer than the deadline says."""
     start_s = time.monotonic()
@@ -575,6 +577,7 @@ def test_a_black_hole_keeps_the_deadline(serve: Serve, open_to: Open) -> None:
     assert "no answer" in done.fault
 
 
+@pytest.mark.alone
 def test_a_full_backlog_keeps_the_deadline(open_to: Open) -> None:
     """A port that listens and accepts nobody, the nearest to an address that swallows everything."""
     with socket.socket() as listener:
@@ -651,6 +654,7 @@ def test_an_ordered_wait_beyond_the_deadline_is_not_waited_for(serve: Serve, ope
     assert len(server.posted) == 1
 
 
+@pytest.mark.alone
 def test_a_stop_ends_a_wait_at_once(serve: Serve, open_to: Open) -> None:
     """The real pause between two tries ends with the stop, and no further request is made."""
     server = serve(judge=lambda posted: Reply(503, b"{}", {"Retry-After": "300"}))

@@ -394,6 +394,7 @@ def test_what_a_partial_success_rejects_is_counted_as_refused(caplog: pytest.Log
 
 
 @pytest.mark.parametrize("protocol", [HTTP_PROTOBUF, GRPC])
+@pytest.mark.alone
 def test_a_black_hole_holds_the_end_no_longer_than_its_time(protocol: str) -> None:
     """Nothing answers: the end comes in time, and every item is counted as not sent."""
     with socket.socket() as hole:

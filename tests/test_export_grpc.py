@@ -336,6 +336,7 @@ def test_a_server_that_is_absent_at_first_is_found() -> None:
     assert values == [float(number) for number in range(300)]
 
 
+@pytest.mark.alone
 def test_a_server_that_never_answers_keeps_the_deadline(serve: Serve) -> None:
     """`send` returns with its deadline, and nothing is acknowledged."""
     released = threading.Event()
@@ -348,6 +349,7 @@ def test_a_server_that_never_answers_keeps_the_deadline(serve: Serve) -> None:
     assert not done.finished
 
 
+@pytest.mark.alone
 def test_a_stop_gives_a_call_under_way_one_second(serve: Serve) -> None:
     """It may be arriving; without an answer it is cancelled then."""
     released = threading.Event()

@@ -320,6 +320,7 @@ def test_a_server_that_speaks_http2_gives_a_hint() -> None:
     assert "gRPC" not in other.text
 
 
+@pytest.mark.alone
 def test_a_server_that_never_answers_holds_nobody(serve: Serve) -> None:
     """The answer that does not come is given up in its time, with the reason."""
     server = serve(Reply(-1))
@@ -357,6 +358,7 @@ def trickling(listener: socket.socket, ended: threading.Event) -> None:
                 return
 
 
+@pytest.mark.alone
 def test_an_answer_that_trickles_holds_nobody() -> None:
     """Each byte comes in time, the whole never: no time-out of a socket ends that."""
     ended = threading.Event()
@@ -373,6 +375,7 @@ def test_an_answer_that_trickles_holds_nobody() -> None:
     assert taken_s < 0.55
 
 
+@pytest.mark.alone
 def test_a_slow_name_service_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look-up of a name cannot be given a time; the request ends without it."""
     asked = threading.Event()
@@ -385,6 +388,7 @@ def test_a_slow_name_service_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     assert taken_s < 0.45
 
 
+@pytest.mark.alone
 def test_a_stop_gives_a_request_under_way_one_second(serve: Serve) -> None:
     """It may be arriving; without an answer it is given up then, long before its own time."""
     transport = HttpTransport(serve(Reply(-1)).destination(), SYSTEM)

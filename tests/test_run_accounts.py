@@ -229,6 +229,7 @@ run.finish()
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_resumed_run_says_what_was_lost_and_counts_its_own_work(scripts: Scripts) -> None:
     """Killed 50 steps of 10 ms after its checkpoint: half a second of it is done again; 4 micro-batches are new."""
     assert scripts(KILLED).code == -9

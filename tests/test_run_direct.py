@@ -190,6 +190,7 @@ def test_what_was_recorded_cannot_be_read_back() -> None:
         run.finish()
 
 
+@pytest.mark.alone
 def test_a_black_hole_keeps_finish_within_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """The end comes in time, and says how many of each were not sent."""
     with socket.socket() as hole:
@@ -214,6 +215,7 @@ def test_a_black_hole_keeps_finish_within_five_seconds(capsys: pytest.CaptureFix
     assert "did not take all of it; without a folder" in line
 
 
+@pytest.mark.alone
 def test_a_refused_connection_ends_no_later(capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody listens: each try fails at once, and finish tries for as long as it has."""
     with socket.socket() as probe:

@@ -23,7 +23,7 @@ from otel_train.watch.straggler import scores
 from tests.torchruns import Torchrun, faulty
 
 # A loaded machine with two cores takes half a minute to start four processes with torch.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(420)]
 START_S = 150.0
 HUNG_S = 3.0
 ALERTS = f"hung_min_s={HUNG_S:.0f},hung_factor=10"

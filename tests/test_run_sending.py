@@ -121,6 +121,7 @@ def test_a_wrong_header_variable_is_told_at_init_before_anything_is_made(
     assert not root.exists()
 
 
+@pytest.mark.alone
 def test_an_endpoint_that_answers_503_for_a_while_costs_nothing(start: Start, server: OtlpServer) -> None:
     """197 steps, the server overloaded for those from 50 to 80: all in the run log, and each received once."""
     overloaded = False
@@ -198,6 +199,7 @@ def test_an_endpoint_that_comes_up_later_gets_everything_without_a_restart(start
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_black_hole_takes_five_seconds_in_all_and_the_line_says_what_is_left(scripts: Scripts) -> None:
     """3,000 items of three signals: the run log is whole, and the process ends five seconds after finish()."""
     with BlackHole() as hole:

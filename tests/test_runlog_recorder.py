@@ -120,6 +120,7 @@ class Disk:
         return os.write(descriptor, data)
 
 
+@pytest.mark.alone
 def test_what_is_recorded_is_readable_within_a_second(tmp_path: Path) -> None:
     """With the thread alone, without any flush, 100 points are on disk in less than a second."""
     run = Written(tmp_path)
@@ -366,6 +367,7 @@ def test_a_disk_that_stays_full_has_its_losses_counted(tmp_path: Path) -> None:
     assert len(run.points()[("train.loss", TRAIN)]) == 10
 
 
+@pytest.mark.alone
 def test_stop_comes_back_in_time_from_a_disk_that_hangs(tmp_path: Path, warned: Callable[[], list[str]]) -> None:
     """A write that does not return: stop takes its half second, counts what is in memory, and a second stop nothing."""
     disk = Disk()

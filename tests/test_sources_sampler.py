@@ -131,6 +131,7 @@ def test_faults_of_the_sink_and_of_closing_stay_inside(caplog):
     ]
 
 
+@pytest.mark.alone
 def test_start_returns_at_once_and_a_hanging_source_does_not_hold_up_the_end():
     """A driver that does not answer: start and stop take no longer than they may, what it says later is dropped."""
     entered, released = threading.Event(), threading.Event()

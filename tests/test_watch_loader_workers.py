@@ -79,6 +79,7 @@ def test_times_are_exact_by_an_injected_clock(kind: str, method: str, monkeypatc
 
 
 @four_loaders
+@pytest.mark.alone
 def test_a_planted_augmentation_is_found_with_real_workers(kind: str, method: str) -> None:
     """50 ms of augmentation a batch are seen as such; training that does nothing waits for them.
 

@@ -68,7 +68,10 @@ class Screen:
         self._dot = " - " if ascii_only else " · "
 
     def lines(self, picture: Picture) -> list[Text]:
-        """Return the picture; no line is wider than the terminal, and none can steer it."""
+        """Return the picture; no line is wider than the terminal, and none can steer it.
+
+        Without a height the path, which is the last line, stays whole: it is there to be copied.
+        """
         head = [*self._title(picture), *self._progress(picture)]
         machine = [*self._pace(picture), *self._gpus(picture.gpus), *self._host(picture.host), *self._ranks(picture)]
         holding = [self._said(one, picture, holds=True) for one in picture.holding[-MOST_HOLDING:]]
@@ -90,7 +93,9 @@ class Screen:
         for part in parts:
             found += [*([_text("")] if found else []), *part]
         found += foot
-        return [self._fitted(line) for line in (found if self._height is None else found[: self._height])]
+        if self._height is None:
+            return [*map(self._fitted, found[:-1]), found[-1]]
+        return [self._fitted(line) for line in found[: self._height]]
 
     # Parts -----------------------------------------------------------------------------------------------------------
 
