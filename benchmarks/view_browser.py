@@ -1,8 +1,9 @@
 """A headless Chromium of which nothing is watched: it is told where to go and asked for values, and that is all.
 
-The usual drivers of browsers have every request reported, with the calls that led to it. For those V8 reads the sources
-on the stack once more, which takes half a second while a script of some megabytes is loaded: whoever opens a page does
-not wait for that, so neither page is measured with it.
+The usual drivers of browsers have V8 note the calls behind every error that is made, caught ones too. To say in which
+lines one came about V8 reads the sources on the stack once more, which takes half a second while a script of some
+megabytes looks at what the browser can do: whoever opens a page does not wait for that, so neither page is measured
+with it.
 """
 
 from __future__ import annotations
