@@ -276,10 +276,15 @@ def test_no_match_and_a_damaged_run(page_of: Pages, serve: Serve, tmp_path: Path
     assert page.locator("#runs-filter").input_value() == ""
 
 
+@pytest.mark.parametrize("early_after_s", [0.0, 30.0])
 def test_a_run_that_cannot_be_read_is_seen_to_be_damaged_and_its_page_says_why(
-    page_of: Pages, serve: Serve, tmp_path: Path
+    page_of: Pages, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early_after_s: float
 ) -> None:
-    """The mark is in sight beside the longest name; no time is made up; the page is not that of a run unheard of."""
+    """The mark is in sight beside the longest name; no time is made up; the page is not that of a run unheard of.
+
+    Also where its description was on the page before its points could not be read.
+    """
+    monkeypatch.setattr("otel_train.view.serving.run_routes.EARLY_AFTER_S", early_after_s)
     folder = tmp_path / "20260131-120000-aaaaaaaa"
     folder.mkdir()
     (folder / "run.json").write_text("{", encoding="utf-8")
@@ -296,6 +301,7 @@ def test_a_run_that_cannot_be_read_is_seen_to_be_damaged_and_its_page_says_why(
     expect(page.locator("h1", has_text="This run cannot be read")).to_be_visible()
     expect(page.locator(".hero")).to_contain_text("nothing in it can be read (run.json is damaged: ")
     expect(page.locator(".hero")).not_to_contain_text("There is no such run")
+    expect(page.locator("nav a, main > *")).to_have_count(1)
 
 
 @pytest.mark.parametrize("dark", [False, True])

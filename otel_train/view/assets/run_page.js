@@ -106,8 +106,9 @@ function showTitle() {
 
 function showNoRun(fault) {
   const words = { 404: "There is no such run", 410: "This run is gone" };
-  const main = document.getElementById("main");
-  main.append(el("div", { class: "card hero failed", role: "alert" }, el("h1", {}, fault.isUnreadable ? "This run cannot be read" : words[fault.status] || "The run cannot be shown"), el("p", { class: "reason" }, fault.message),
+  // Its description may have been drawn before its points could not be read.
+  document.getElementById("nav").replaceChildren();
+  document.getElementById("main").replaceChildren(el("div", { class: "card hero failed", role: "alert" }, el("h1", {}, fault.isUnreadable ? "This run cannot be read" : words[fault.status] || "The run cannot be shown"), el("p", { class: "reason" }, fault.message),
     el("p", { class: "reason" }, el("a", { href: apiUrl("") || "./" }, "All runs"))));
   document.title = "otel-train";
 }
