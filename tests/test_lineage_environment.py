@@ -178,6 +178,15 @@ def test_scripts_and_notebooks_are_told_apart(tmp_path, monkeypatch):
     assert script_path(["/x/ipykernel_launcher.py"]) is None
     assert notebook_name({"JPY_SESSION_NAME": "/home/a/digits.ipynb"}) == "digits.ipynb"
     assert notebook_name({"COLAB_RELEASE_TAG": "1"}) == "Colab notebook"
+    # Also where something has imported the kernel, as another test may have.
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    main = types.ModuleType("__main__")
+    main.__file__ = str(script)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert notebook_name({}) is None
+    del main.__file__
+    assert notebook_name({}) == "notebook"
+    monkeypatch.delitem(sys.modules, "ipykernel")
     assert notebook_name({}) is None
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_train.view.reduce import joined, rows_of
+from otel_train.view.reduce import joined, mean, rows_of
+from otel_train.view.running import Running
+from otel_train.view.series_store import SeriesStore
 
 anything = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=64), max_size=400)
 
@@ -127,3 +130,19 @@ def test_the_mean_of_huge_values_does_not_overflow() -> None:
     """The sum of the values would be infinite, their mean is not."""
     rows, _ = rows_of([1.7e308, 1.7e308, 1.7e308], raw_points=1, buckets=1)
     assert rows[0].mean == pytest.approx(1.7e308)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 10, 1000])
+def test_the_mean_of_the_largest_values_is_one_of_them(count: int) -> None:
+    """Their sum overflows, and so do their parts, each rounded up; drawn and over all points alike."""
+    large = sys.float_info.max
+    assert mean([large] * count) == large
+    assert mean([-large] * count) == -large
+    assert mean([large, -large] * count) == 0.0
+    assert mean([large, large / 2] * count) == pytest.approx(0.75 * large)
+    store = SeriesStore()
+    store.extend("train.x", (), 1, 0, range(count), [large] * count)
+    running = Running(next(store.raw()))
+    store.join()
+    running.update()
+    assert running.mean() == large

@@ -144,9 +144,17 @@ def _mean(finite: Sequence[float], low: float, high: float) -> float:
     try:
         result = math.fsum(finite) / len(finite)
     except OverflowError:
-        result = math.fsum(value / len(finite) for value in finite)
+        result = mean_of_large(finite, len(finite))
     # Rounding may pass an extreme by one bit, which would draw the line outside of its band.
     return min(max(result, low), high)
+
+
+def mean_of_large(finite: Iterable[float], count: int) -> float:
+    """Return the mean of so many finite values whose sum overflows; it may pass the largest double by one bit: inf.
+
+    Their parts would not do: three thirds of the largest double, each rounded, are more than that.
+    """
+    return math.fsum(value * 2.0**-64 for value in finite) / count * 2.0**64
 
 
 def is_finite(values: Iterable[float]) -> bool:

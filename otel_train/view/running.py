@@ -7,7 +7,7 @@ import math
 from array import array
 from collections.abc import Iterable, Sequence
 
-from otel_train.view.reduce import Bad, finite_of, is_finite
+from otel_train.view.reduce import Bad, finite_of, is_finite, mean_of_large
 from otel_train.view.series import Series
 
 # So many old points become a few numbers with the same sum, so that each is added up once.
@@ -72,7 +72,7 @@ class Running:
         try:
             result = math.fsum(itertools.chain(self._partials, self._unsummed(self.count))) / self.finite
         except OverflowError:
-            result = math.fsum(value / self.finite for value in values if value - value == 0.0)
+            result = mean_of_large((value for value in values if value - value == 0.0), self.finite)
         # Rounding may pass an extreme by one bit.
         return min(max(result, values[self.low]), values[self.high])
 
