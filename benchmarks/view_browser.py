@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import psutil
+from view_probes import PATIENCE_S
 
-PATIENCE_S = 120.0
 _FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from pathlib import Path
 
 import pytest
 
 from otel_train.view import first_look
+from otel_train.view.live import Change, LiveRun
 from otel_train.view.serving import held_runs, run_routes
 from tests.runs import RunBuilder
 from tests.serving import serve_in_thread
@@ -22,6 +23,14 @@ def test_the_first_chart_of_a_long_run_is_drawn_before_the_rest_is_read(
     monkeypatch.setattr(first_look, "LONG_BYTES", 1)
     monkeypatch.setattr(run_routes, "EARLY_AFTER_S", 0.01)
     monkeypatch.setattr(held_runs, "FIRST_ALONE_S", 1000.0)
+    was_read, refresh = threading.Event(), LiveRun.refresh
+
+    def told(live: LiveRun, payload: bool = True) -> Change:
+        change = refresh(live, payload)
+        was_read.set()
+        return change
+
+    monkeypatch.setattr(LiveRun, "refresh", told)
     with serve_in_thread(tmp_path) as served:
         address = f"api/run/{builder.run_id}?parts="
         if asked:
@@ -36,8 +45,6 @@ def test_the_first_chart_of_a_long_run_is_drawn_before_the_rest_is_read(
             whole = served.get(address + "head,metrics").json
             assert {chart["title"] for chart in whole["charts"]["metrics"]} == {"acc", "loss"}
             assert "early" not in whole
-        until_s = time.monotonic() + 30
-        while not held.is_read and time.monotonic() < until_s:
-            time.sleep(0.01)  # between two looks at what another thread reads; the loop has an end
+        assert was_read.wait(30)
         assert held.is_read
         assert served.get(address + "first").json == {}
